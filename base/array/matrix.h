@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/array/bf16.h"
 #include "base/array/scratch.h"
@@ -34,6 +35,16 @@ struct Matrix {
   operator ConstMatrix() const { return {data, rows, cols, stride}; }  // NOLINT: a view is its const view
 };
 
+// Some rows of a matrix, at least one, in ascending order. Returns where the first one lies, and the distance
+// between them: neighbours stay where they are, others are copied to `scratch` [rows.size(), cols].
+template <class T>
+std::pair<const T*, size_t> gather_rows(const T* data, size_t stride, size_t cols,
+                                        std::span<const uint32_t> rows, T* scratch) {
+  if (rows.back() - rows.front() + 1 == rows.size()) return {data + rows.front() * stride, stride};
+  for (size_t i = 0; i < rows.size(); ++i) std::copy_n(data + rows[i] * stride, cols, scratch + i * cols);
+  return {scratch, cols};
+}
+
 // Rows stored as fp32 or as bf16, for code that reads them one by one.
 class ConstRows {
  public:
@@ -56,13 +67,11 @@ class ConstRows {
   // The same for at least one row, in ascending order; scratch [rows.size(), cols]. fp32 rows are returned in
   // place if they are neighbours.
   ConstMatrix block(std::span<const uint32_t> rows, float* scratch) const {
-    const bool neighbours = rows.back() - rows.front() + 1 == rows.size();
-    if (halves_ == nullptr && neighbours)
-      return {floats_ + rows.front() * stride_, rows.size(), cols_, stride_};
-    for (size_t i = 0; i < rows.size(); ++i) {
-      float* const to = scratch + i * cols_;
-      if (const float* from = row(rows[i], to); from != to) std::copy_n(from, cols_, to);
+    if (halves_ == nullptr) {
+      const auto [data, stride] = gather_rows(floats_, stride_, cols_, rows, scratch);
+      return {data, rows.size(), cols_, stride};
     }
+    for (size_t i = 0; i < rows.size(); ++i) row(rows[i], scratch + i * cols_);
     return {scratch, rows.size(), cols_, cols_};
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "base/array/padding.h"
@@ -102,7 +103,7 @@ std::span<const uint32_t> LabelRanker::ranked(const Modelet& modelet, Ranking ra
   const bool all = ranking == Ranking::kPrediction || modelet.direct() == nullptr;
   ranked_.clear();
   for (uint32_t row = 0; row < modelet.parameters().rows(); ++row)
-    if (all || !modelet.direct()->pairs.features(row).empty()) ranked_.push_back(row);
+    if (all || modelet.direct()->pairs.positives(row) > 0) ranked_.push_back(row);
   return ranked_;
 }
 
@@ -111,20 +112,23 @@ void LabelRanker::multiply(const Parameters& parameters, std::span<const uint32_
                            PerThread& scratch) const {
   const size_t width = parameters.cols(), columns = hidden_transposed.cols;
   if (pairs) {
-    Bf16* const weights = scratch.pair_rows.reserve(kScoredTogether * width).data();
-    for (size_t i = 0; i < rows.size(); ++i)
-      std::copy_n(parameters.stored_row<Bf16>(rows[i]), width, weights + i * width);
-    kernels::gemm({.m = rows.size(),
-                   .n = columns,
-                   .k = width / 2,
-                   .a = weights,
-                   .a_row = width / 2,
-                   .a_col = 1,
-                   .b = hidden_pairs_.data(),
-                   .b_row = columns,
-                   .c = scratch.logits.data(),
-                   .c_row = columns,
-                   .row_start = biases});
+    parameters.with_weights([&](const auto* all, size_t stride) {
+      if constexpr (std::is_same_v<decltype(all), const Bf16*>) {
+        Bf16* const copies = scratch.bf16_rows.reserve(kScoredTogether * width).data();
+        const auto [weights, apart] = gather_rows(all, stride, width, rows, copies);
+        kernels::gemm({.m = rows.size(),
+                       .n = columns,
+                       .k = width / 2,
+                       .a = weights,
+                       .a_row = apart / 2,
+                       .a_col = 1,
+                       .b = hidden_pairs_.data(),
+                       .b_row = columns,
+                       .c = scratch.logits.data(),
+                       .c_row = columns,
+                       .row_start = biases});
+      }
+    });
     return;
   }
   const ConstMatrix weights =

@@ -48,9 +48,9 @@ class TopK {
 };
 
 // What a ranking is for. kProposals: what training samples may be taken for, in less time. Of a model with a
-// direct path only the labels are ranked that have pairs, since no sample of training has another label. If
-// the weights are bf16 and the machine multiplies pairs of bf16, activations are rounded to bf16 as in
-// training, and scores differ from exact ones by about a thousandth.
+// direct path, only labels that have training samples are ranked: to a classifier without any, negatives say
+// nothing new. If the weights are bf16 and the machine multiplies pairs of bf16, activations are rounded to bf16
+// as in training, and scores differ from exact ones by about a thousandth.
 enum class Ranking { kPrediction, kProposals };
 
 // Finds the best labels among the neurons of the given modelets. Keeps scratch memory: one thread uses it,
@@ -91,7 +91,7 @@ class LabelRanker {
   std::vector<uint32_t> ranked_;
   struct PerThread {
     Scratch<float> rows;
-    Scratch<Bf16> pair_rows;
+    Scratch<Bf16> bf16_rows;
     AlignedVector<float> logits;
     std::vector<uint32_t> positions;
     PairLanes lanes;

@@ -92,7 +92,8 @@ void Modelet::initialise(float output_bias) {
   const float deviation =
       input ? 0.1f
             : std::sqrt((spec_.kind == LayerKind::kHidden ? 2.0f : 1.0f) / static_cast<float>(spec_.inputs));
-  // Uniform, because normal numbers take several times as long to draw.
+  // Uniform, because normal numbers take several times as long to draw. Numbers from -a to a have the
+  // deviation a / sqrt(3).
   const float largest = std::sqrt(3.0f) * deviation;
   const size_t rows = input ? parameters_.rows() - 1 : parameters_.rows();  // the input's bias row stays zero
   std::vector<float> values(parameters_.cols());

@@ -24,7 +24,9 @@ namespace {
 // the machine keeps in memory.
 constexpr double kMemoryShare = 0.5;
 constexpr uint32_t kNarrowest = 32, kWidest = 4096;
-constexpr uint64_t kFewSamples = 8000;   // up to so many, likely labels are rare as well
+// Up to so many, a width of 256 is enough, and likely labels are rare as well.
+constexpr uint64_t kFewSamples = 8000;
+constexpr double kFewFeatures = 5;       // of a sample; fewer leave much doubt about all labels
 constexpr uint64_t kManyLabels = 1000;   // with fewer, a hidden layer sees each often enough to know it
 constexpr uint64_t kSeveralLabels = 16;  // with fewer, linear classifiers were not measured
 
@@ -105,20 +107,21 @@ bool one_of_many(const Experiment& now, const DataFacts& facts) {
          facts.rows <= kMeasuredRows;
 }
 
-// Samples of so few features leave much doubt about all labels.
-bool short_samples(const DataFacts& facts) { return facts.features_per_row < 5; }
+bool short_samples(const DataFacts& facts) { return facts.features_per_row < kFewFeatures; }
 
-// Whether samples have several features and several labels. Beside a direct path, a wider layer with more dropout then
-// needs few passes, also where there are few samples (docs/studies/recipes.md, "What few samples need").
-bool says_much(const Experiment& now, const DataFacts& facts) {
-  return !facts.dense() && facts.labels >= kSeveralLabels && now.model.loss == Loss::kSigmoid &&
-         !short_samples(facts);
+// Whether the data has many labels, of which a sample may have several, and several features for each sample. Beside
+// classifiers, a wider layer with more dropout then needs few passes, also where there are few samples
+// (docs/studies/recipes.md, "What few samples need").
+bool rich_samples(const Experiment& now, const DataFacts& facts) {
+  return !facts.dense() && !short_samples(facts) && facts.labels >= kManyLabels &&
+         now.model.loss == Loss::kSigmoid;
 }
 
 void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) {
   if (!rules.free("model.hidden")) return;
   const auto rows = static_cast<double>(facts.rows);
-  uint32_t width = by_size(rows, std::array<UpTo, 4>{{{2000, 128}, {8000, 256}, {20000, 512}, {0, 1024}}});
+  uint32_t width =
+      by_size(rows, std::array<UpTo, 4>{{{2000, 128}, {kFewSamples, 256}, {20000, 512}, {0, 1024}}});
   std::string reason = fmt::format("{} samples", facts.rows);
   if (facts.labels <= 64 || facts.dense()) {
     width = std::min(width, facts.dense() || facts.labels < kSeveralLabels ? 256u : 512u);
@@ -128,7 +131,7 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
   constexpr uint32_t kWideEnough = 768, kWideEnoughForOneLabel = 256, kWideForFewSamples = 256;
   constexpr double kManyRows = 100000;
   const bool centroids = rules.free("model.centroids") || rules.now().model.centroids;
-  if (centroids && says_much(rules.now(), facts)) width = std::max(width, kWideForFewSamples);
+  if (centroids && rich_samples(rules.now(), facts)) width = std::max(width, kWideForFewSamples);
   if (centroids && one_of_many(rules.now(), facts) && width > kWideEnoughForOneLabel) {
     width = kWideEnoughForOneLabel;
     reason += " with one label each, and a direct path for rare ones";
@@ -155,6 +158,17 @@ void choose_sampling_mode(Rules& rules, const DataFacts& facts) {
     rules.set("sampling.mode", "uniform", fmt::format("{} labels are too many for each step", facts.labels));
 }
 
+// How much the linear classifiers correct (model.classifiers). Labels with many samples have good ones. Where samples
+// have many labels, strong ones do harm (docs/studies/recipes.md).
+const char* classifiers_for(const Experiment& now, const DataFacts& facts, bool much_doubted) {
+  constexpr double kMeasuredLabels = 8;  // of a sample
+  if (facts.labels < kManyLabels) return "4";
+  if (much_doubted) return short_samples(facts) ? "1" : "1.5";
+  if (!rich_samples(now, facts) || facts.labels_per_row > kMeasuredLabels) return "2.5";
+  if (!mostly_rare(facts)) return "4";
+  return facts.rows <= kFewSamples ? "3" : "2.5";
+}
+
 // A single word or item says something about labels. A measurement does so only together with others.
 void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& machine) {
   const bool shared = rules.now().sampling.mode != SamplingMode::kLshPerSample;
@@ -176,7 +190,7 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
   if (!rules.now().model.centroids) return;
   // Less trust in rare labels (model.rare_trust) keeps too confident scores of rare labels from displacing
   // likely frequent ones. If hardly any labels are frequent, it only spoils the order of the rare ones. Where there are
-  // few samples, likely labels are rare as well, so doubt is small and changes nothing else. With short samples, rare
+  // few samples, likely labels are rare as well, so doubt is small and changes nothing else. Of many short samples, rare
   // labels and classifiers say less.
   constexpr double kMuchOften = 0.1;
   const bool doubted =
@@ -186,13 +200,7 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
     rules.set("sampling.prior", much_doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
   rules.set("model.centroid_share", much_doubted ? "0.9" : "0.8",
             "hidden layers know the samples of rare labels by heart");
-  rules.set("model.classifiers",
-            facts.labels < kManyLabels       ? "4"
-            : much_doubted                   ? short_samples(facts) ? "1" : "1.5"
-            : !says_much(rules.now(), facts) ? "2.5"
-            : !mostly_rare(facts)            ? "4"
-            : facts.rows <= kFewSamples      ? "3"
-                                             : "2.5",
+  rules.set("model.classifiers", classifiers_for(rules.now(), facts, much_doubted),
             "linear classifiers correct what hidden layers get wrong");
   if (doubted)
     rules.set("model.rare_trust",
@@ -226,7 +234,9 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
   // More passes would only learn the samples of rare labels by heart, and classifiers know what is missing.
   if (classifiers && (mostly_rare(facts) || one_of_many(rules.now(), facts))) epochs = kEpochsOfRareLabels;
   if (rows < kUsualRows)
-    epochs *= std::pow(kUsualRows / rows, !centroids ? 0.3 : says_much(rules.now(), facts) ? 0.2 : 0.4);
+    epochs *= std::pow(kUsualRows / rows, !centroids                                        ? 0.3
+                                          : classifiers && rich_samples(rules.now(), facts) ? 0.2
+                                                                                            : 0.4);
   if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
   rules.set("train.epochs", std::to_string(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
             fmt::format("{} samples", facts.rows));
@@ -254,10 +264,9 @@ void choose_draws(Rules& rules, const DataFacts& facts) {
 void choose_dropout(Rules& rules, const DataFacts& facts) {
   const uint32_t width = width_of(rules.now());
   const bool few_passes = rules.now().train.epochs <= 2;
-  const bool few_samples =
-      facts.rows <= kFewSamples && rules.now().model.centroids && says_much(rules.now(), facts);
-  const double wide = width >= 512 || few_samples ? 0.5 : 0.3;
-  const double rate = few_passes || facts.dense() || width < 256 ? 0.1 : wide;
+  const bool strong = width >= 512 || (facts.rows <= kFewSamples && has_classifiers(rules.now().model) &&
+                                       rich_samples(rules.now(), facts));
+  const double rate = few_passes || facts.dense() || width < 256 ? 0.1 : strong ? 0.5 : 0.3;
   rules.set("train.hidden_dropout", fmt::format("{}", rate),
             few_passes ? "nothing is seen often enough to be learned by heart"
                        : "wide layers learn samples by heart without it");
@@ -409,7 +418,9 @@ Cost cost_of(const Experiment& experiment, const DataFacts& facts) {
   for (size_t layer = 1; layer < experiment.model.hidden.size(); ++layer)
     hidden += static_cast<double>(experiment.model.hidden[layer - 1]) * experiment.model.hidden[layer];
   constexpr double kProductsOfAStep = 3;  // logits, hidden gradient, weight gradient
-  return {.train = kProductsOfAStep * (hidden + active * width), .score = hidden + labels * width};
+  return {.train = kProductsOfAStep * (hidden + active * width),
+          .score = hidden + labels * width,
+          .propose = hidden + (labels - static_cast<double>(facts.unseen_labels)) * width};
 }
 
 double training_cost(const Experiment& experiment, const DataFacts& facts) {
@@ -432,7 +443,8 @@ double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pa
   double seconds = pace.start + experiment.train.epochs * rows * pace.train.at(cost.train) +
                    static_cast<double>(scored_rows) * pace.score.at(cost.score);
   if (has_classifiers(experiment.model))
-    seconds += static_cast<double>(classifier_rows(facts.rows)) * pace.score.at(cost.score) + rows * pace.fit;
+    seconds +=
+        static_cast<double>(classifier_rows(facts.rows)) * pace.score.at(cost.propose) + rows * pace.fit;
   return seconds;
 }
 

@@ -66,11 +66,11 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
 
 // ---- What a recipe costs
 
-// The cost of one training sample, and of scoring all labels for one sample: the number of multiplications
-// with weights, to which time is proportional. Costs are comparable between experiments on the same data
-// and machine.
+// The cost of one training sample, of scoring all labels for one sample, and of scoring those that classifiers may
+// take it for (labels that samples have): the number of multiplications with weights, to which time is proportional.
+// Costs are comparable between experiments on the same data and machine.
 struct Cost {
-  double train = 0, score = 0;
+  double train = 0, score = 0, propose = 0;
 };
 Cost cost_of(const Experiment& experiment, const DataFacts& facts);
 double training_cost(const Experiment& experiment, const DataFacts& facts);  // for all epochs

@@ -193,7 +193,8 @@ Pace DataTrials::pace(const Experiment& experiment) {
   const Stopwatch fitting;
   model.fit(fitted);
   if (has_classifiers(experiment.model))
-    pace.fit = std::max(0.0, fitting.seconds() / static_cast<double>(fitted.size()) - narrow.score.seconds);
+    pace.fit = std::max(0.0, fitting.seconds() / static_cast<double>(fitted.size()) -
+                                 pace.score.at(cost_of(narrower, facts_).propose));
   pace.measuring = all.seconds();
   return pace;
 }

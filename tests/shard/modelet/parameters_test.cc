@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "base/experiment/partition.h"
+#include "base/parallel/thread_pool.h"
 #include "base/rng.h"
+#include "shard/layers/network.h"
 
 namespace modelet::shard {
 namespace {
@@ -143,6 +147,37 @@ TEST(Parameters, ArraysGoOutAndInWhole) {
 TEST(Parameters, Bf16TakesHalfTheMemory) {
   EXPECT_EQ(parameters(Precision::kFp32).memory_bytes() - parameters(Precision::kBf16).memory_bytes(),
             kRows * kCols * 3 * 2);
+}
+
+TEST(Parameters, InitialWeightsHaveTheDeviationsOfTheirLayers) {
+  Experiment experiment;
+  experiment.model.hidden = {128, 64};
+  experiment.modelets = {.hidden_columns = 32, .output_modelets = 2};
+  const DataShape shape{.features = 500, .labels = 1000, .train_rows = 100, .labels_per_row = 1};
+  ThreadPool pool(1);
+  Network network(experiment, shape, partition_model(experiment, shape), true, pool);
+  network.initialise();
+  for (const auto& modelet : network.modelets()) {
+    const LayerKind kind = modelet->spec().kind;
+    const double inputs = modelet->spec().inputs, expected = kind == LayerKind::kInput ? 0.1
+                                                             : kind == LayerKind::kHidden
+                                                                 ? std::sqrt(2 / inputs)
+                                                                 : std::sqrt(1 / inputs);
+    const Parameters& parameters = modelet->parameters();
+    const size_t rows = parameters.rows() - (kind == LayerKind::kInput ? 1 : 0);  // without the bias
+    double sum = 0, squares = 0, largest = 0;
+    for (size_t r = 0; r < rows; ++r)
+      for (size_t c = 0; c < parameters.cols(); ++c) {
+        const double weight = parameters.floats().row(r)[c];
+        sum += weight;
+        squares += weight * weight;
+        largest = std::max(largest, std::abs(weight));
+      }
+    const auto count = static_cast<double>(rows * parameters.cols());
+    EXPECT_NEAR(sum / count, 0, 0.1 * expected);
+    EXPECT_NEAR(std::sqrt(squares / count), expected, 0.05 * expected);
+    EXPECT_LE(largest, 1.7321 * expected);
+  }
 }
 
 }  // namespace

@@ -187,6 +187,51 @@ TEST(Recipe, SeveralLabelsOfWordsHaveClassifiers) {
   EXPECT_LT(recipe_for(facts).model.hidden[0], several.model.hidden[0]);
 }
 
+// Of labels most of which are in one or two samples.
+DataFacts rare_facts() {
+  DataFacts rare = wide_facts();
+  rare.rare_labels = 24000;
+  return rare;
+}
+
+TEST(Recipe, LabelsAreMostlyRareIfHalfOfThoseWithSamplesAre) {
+  const Experiment rare = recipe_for(rare_facts());
+  EXPECT_LT(rare.model.rare_trust, 1);
+  DataFacts fewer = rare_facts();
+  fewer.rare_labels = 15000;
+  EXPECT_EQ(recipe_for(fewer).model.rare_trust, 1);
+  EXPECT_GT(recipe_for(fewer).model.classifiers, rare.model.classifiers);
+  fewer.unseen_labels = 10000;
+  EXPECT_EQ(recipe_for(fewer).model.rare_trust, rare.model.rare_trust) << "15,000 of 27,000";
+}
+
+TEST(Recipe, FewSamplesNeedFewPassesOfAWiderLayer) {
+  DataFacts few = rare_facts();
+  few.rows = 2000;
+  const Experiment recipe = recipe_for(few), many = recipe_for(rare_facts());
+  EXPECT_EQ(recipe.model.hidden, std::vector<uint32_t>{256});
+  EXPECT_EQ(recipe.train.hidden_dropout, 0.5f);
+  EXPECT_GT(recipe.model.rare_trust, many.model.rare_trust) << "likely labels are rare as well";
+  EXPECT_LT(recipe.model.rare_trust, 1);
+  EXPECT_GT(recipe.model.classifiers, many.model.classifiers);
+  DataFacts short_samples = few;
+  short_samples.features_per_row = 3;
+  EXPECT_GT(recipe_for(short_samples).train.epochs, recipe.train.epochs);
+  EXPECT_GT(recipe_for(few, given({"model.loss=softmax"})).train.epochs, recipe.train.epochs);
+  EXPECT_GT(recipe_for(few, given({"model.classifiers=0"})).train.epochs, recipe.train.epochs);
+  DataFacts few_labels = few;
+  few_labels.labels = 58;
+  few_labels.rare_labels = 0;
+  EXPECT_EQ(recipe_for(few_labels).model.hidden, std::vector<uint32_t>{128}) << "not measured";
+}
+
+TEST(Recipe, StrongClassifiersAreNotForSamplesOfManyLabels) {
+  DataFacts facts = wide_facts();
+  const float usual = recipe_for(facts).model.classifiers;
+  facts.labels_per_row = 16;
+  EXPECT_LT(recipe_for(facts).model.classifiers, usual);
+}
+
 TEST(Recipe, ADirectPathAllowsLargerSteps) {
   const auto rate = [](std::vector<std::string> settings) {
     return recipe_for(wide_facts(), given(std::move(settings))).train.learning_rate;
@@ -207,8 +252,7 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   EXPECT_TRUE(recipe_for(wide_facts(), given({"cluster.replicas=2"})).model.centroids);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).sampling.prior, 0);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).model.centroid_share, 1);
-  DataFacts rare = wide_facts();
-  rare.rare_labels = 24000;
+  const DataFacts rare = rare_facts();
   DataFacts many = rare;
   many.rows = 170000;
   EXPECT_LT(recipe_for(many).sampling.uniform, recipe_for(rare).sampling.uniform);
@@ -216,16 +260,6 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   EXPECT_EQ(recipe_for(many).train.epochs, recipe_for(rare).train.epochs);
   EXPECT_EQ(words.model.rare_trust, 1);
   EXPECT_LT(recipe_for(rare).model.rare_trust, 1);
-  DataFacts few_samples = rare;
-  few_samples.rows = 3000;
-  EXPECT_GT(recipe_for(few_samples).model.rare_trust, recipe_for(rare).model.rare_trust);
-  EXPECT_LT(recipe_for(few_samples).model.rare_trust, 1);
-  EXPECT_GT(recipe_for(few_samples).model.classifiers, recipe_for(rare).model.classifiers);
-  DataFacts with_unseen = rare;
-  with_unseen.labels = 100000;
-  EXPECT_EQ(recipe_for(with_unseen).model.rare_trust, 1) << "most labels have several samples";
-  with_unseen.unseen_labels = 60000;
-  EXPECT_EQ(recipe_for(with_unseen).model.rare_trust, recipe_for(rare).model.rare_trust);
   DataFacts short_samples = rare;
   short_samples.features_per_row = 3;
   EXPECT_GT(recipe_for(short_samples).model.rare_trust, recipe_for(rare).model.rare_trust);
@@ -362,6 +396,18 @@ TEST(Recipe, TimeForEveryWidthLeavesLessForTheWidth) {
   Pace starts = kPace;
   starts.start = 1.1 * usual;
   EXPECT_FALSE(in_time(starts));
+}
+
+TEST(Recipe, ClassifiersOfLabelsWithoutSamplesTakeNoTime) {
+  constexpr Pace kPace{.score = {.per_cost = 1e-11}};
+  DataFacts facts = wide_facts();
+  const Experiment recipe = recipe_for(facts);
+  const double all = seconds_of(recipe, facts, kPace, 0);
+  facts.unseen_labels = facts.labels / 2;
+  EXPECT_NEAR(seconds_of(recipe, facts, kPace, 0), all / 2, 0.01 * all);
+  EXPECT_NEAR(seconds_of(recipe, facts, kPace, 100) - seconds_of(recipe, facts, kPace, 0),
+              100 * 1e-11 * cost_of(recipe, wide_facts()).score, 1e-9)
+      << "predictions are for all labels";
 }
 
 TEST(Recipe, TwoWidthsTellWhatDoesNotDependOnTheWidth) {
