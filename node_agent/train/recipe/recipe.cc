@@ -85,7 +85,7 @@ void choose_loss(Rules& rules, const DataFacts& facts) {
 }
 
 void choose_precision(Rules& rules, const DataFacts& facts, const Machine& machine) {
-  constexpr uint64_t kSmallModel = uint64_t{64} << 20;  // bytes; such a model is mostly in the caches
+  constexpr uint64_t kSmallModel = uint64_t{16} << 20;  // bytes; smaller ones were not measured
   if (machine.bf16_products && model_bytes(rules.now(), facts) > kSmallModel)
     rules.set("model.precision", "bf16", "half the memory, and this processor multiplies it faster");
   else
