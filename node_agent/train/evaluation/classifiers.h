@@ -1,6 +1,6 @@
 // The linear classifiers of a run's labels (model.classifiers; shard/layers/scoring/classifiers.h), over a group. The
-// network scores labels for training samples, as in an evaluation, but only labels that these have. Each rank keeps the proposals for its own labels that are
-// wrong, and fits the classifiers of its output modelets. One thread.
+// network scores training samples as in an evaluation, but only for labels that have training samples. Each rank keeps
+// the proposals for its own labels that are wrong, and fits the classifiers of its output modelets. One thread.
 #pragma once
 
 #include <cstdint>
