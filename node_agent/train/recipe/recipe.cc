@@ -24,9 +24,8 @@ namespace {
 // the machine keeps in memory.
 constexpr double kMemoryShare = 0.5;
 constexpr uint32_t kNarrowest = 32, kWidest = 4096;
-constexpr uint64_t kFewSamples =
-    8000;                           // up to so many, 256 is wide enough, and likely labels are rare as well
-constexpr double kFewFeatures = 5;  // of a sample; fewer leave much doubt about all labels
+constexpr uint64_t kFewSamples = 8000;   // up to so many, likely labels are rare as well
+constexpr double kFewFeatures = 5;       // of a sample; fewer leave much doubt about all labels
 constexpr uint64_t kManyLabels = 1000;   // with fewer, a hidden layer sees each often enough to know it
 constexpr uint64_t kSeveralLabels = 16;  // with fewer, linear classifiers were not measured
 
