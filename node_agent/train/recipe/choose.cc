@@ -23,6 +23,8 @@ constexpr double kPlannedShare = 0.8;
 // Shares of a time budget: for trials, and of the rest for training. What remains is for reading the test
 // data, checkpoints, and other programs of the machine.
 constexpr double kTrialsOfBudget = 0.15, kUsedOfBudget = 0.8;
+// How long steps are timed: a share of the budget, and the most seconds, after which more say little.
+constexpr double kTimingOfBudget = 0.1, kMostTiming = 2;
 
 class Chooser {
  public:
@@ -41,7 +43,7 @@ class Chooser {
     double seconds = 0;  // of the budget that are left once the pace is known
     Experiment planned = choice_.experiment;
     if (options_.seconds) {
-      pace = trials_.pace(choice_.experiment);
+      pace = trials_.pace(choice_.experiment, std::min(kTimingOfBudget * *options_.seconds, kMostTiming));
       seconds = *options_.seconds - pace.measuring;
       planned = with_settings(planned, fitted((1 - kTrialsOfBudget) * seconds, pace).settings);
     }

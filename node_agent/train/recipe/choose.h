@@ -46,8 +46,9 @@ class Trials {
   virtual ~Trials() = default;
   // The result depends only on the arguments, except for `seconds`.
   virtual Result run(const Experiment& experiment, const TrialPlan& plan) = 0;
-  // Measures the pace with some steps of `experiment`, at its width and at a narrower one.
-  virtual Pace pace(const Experiment& experiment) = 0;
+  // Measures the pace with some steps of `experiment`, at its width and at a narrower one. The steps take about
+  // `seconds`; making the models and scoring with them comes on top.
+  virtual Pace pace(const Experiment& experiment, double seconds) = 0;
 };
 
 struct ChooseOptions {

@@ -21,7 +21,6 @@ namespace modelet::agent {
 namespace {
 
 constexpr uint32_t kMostProbeSteps = 64, kFirstProbeSteps = 2;
-constexpr double kProbeSeconds = 1;
 constexpr size_t kProbeScored = 512;   // samples
 constexpr size_t kProbeFitted = 2048;  // samples
 constexpr uint32_t kNarrowProbe = 64;  // width of the narrower of two probes
@@ -136,13 +135,13 @@ struct Probe {
   Measured train, score;
 };
 
-// Runs steps for at most a second, after a few that only warm up, then scores some samples.
-Probe probe(TrialModel& model, const Cost& cost, size_t rows) {
+// Runs steps for about `seconds`, after a few that only warm up, then scores some samples.
+Probe probe(TrialModel& model, const Cost& cost, size_t rows, double seconds) {
   uint64_t left = std::min<uint64_t>(model.all_steps(), kMostProbeSteps);
   for (uint32_t i = 0; i < kFirstProbeSteps && left > 1; ++i, --left) model.step();
   const Stopwatch training;
   size_t samples = 0;
-  while (left-- > 0 && (samples == 0 || training.seconds() < kProbeSeconds)) samples += model.step();
+  while (left-- > 0 && (samples == 0 || training.seconds() < seconds)) samples += model.step();
   const double trained = training.seconds() / static_cast<double>(samples);
 
   const std::vector<uint32_t> some = shard::all_rows(std::min(rows, kProbeScored));
@@ -170,13 +169,13 @@ Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& pl
   return {.score = facts_.one_label() ? p_at_1 : ranking, .p_at_1 = p_at_1, .seconds = watch.seconds()};
 }
 
-Pace DataTrials::pace(const Experiment& experiment) {
+Pace DataTrials::pace(const Experiment& experiment, double seconds) {
   const Stopwatch all;
   const std::vector<uint32_t> rows = shard::all_rows(train_.rows());
   Probe wide;
   {
     TrialModel model(experiment, train_, rows, pool_);
-    wide = probe(model, cost_of(experiment, facts_), rows.size());
+    wide = probe(model, cost_of(experiment, facts_), rows.size(), seconds / 2);
   }
   Experiment narrower = experiment;
   if (narrower.model.hidden.size() == 1)
@@ -185,7 +184,7 @@ Pace DataTrials::pace(const Experiment& experiment) {
   const Stopwatch making;
   TrialModel model(narrower, train_, rows, pool_);
   pace.start = making.seconds();
-  const Probe narrow = probe(model, cost_of(narrower, facts_), rows.size());
+  const Probe narrow = probe(model, cost_of(narrower, facts_), rows.size(), seconds / 2);
   pace.train = seconds_between(narrow.train, wide.train);
   pace.score = seconds_between(narrow.score, wide.score);
 

@@ -16,7 +16,7 @@ class DataTrials final : public Trials {
   DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads);
 
   Result run(const Experiment& experiment, const TrialPlan& plan) override;
-  Pace pace(const Experiment& experiment) override;
+  Pace pace(const Experiment& experiment, double seconds) override;
 
  private:
   const shard::Dataset& train_;

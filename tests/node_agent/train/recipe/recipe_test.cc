@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -363,6 +364,16 @@ TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
         << seconds / usual;
   }
   EXPECT_FALSE(fit_to_time(given(), facts, kMachine, recipe, usual / 1e6, pace, 10000).fits);
+  // Classifiers stay as long as there is time for them beside a narrow layer.
+  ASSERT_GT(recipe.model.classifiers, 0.0f);
+  const auto narrow = std::to_string(recipe.model.hidden[0] / 16);
+  const auto few = std::to_string(std::lround(0.4 * recipe.train.epochs));
+  const GivenKeys smallest = given({"model.hidden=[" + narrow + "]", "train.epochs=" + few});
+  const double enough = 1.001 * seconds_of(recipe_for(facts, smallest), facts, pace, 10000);
+  for (const double more : {0.99, 1.0, 1.1, 1.3, 1.6}) {
+    const Fitted fitted = fit_to_time(given(), facts, kMachine, recipe, more * enough, pace, 10000);
+    EXPECT_EQ(with_settings(recipe, fitted.settings).model.classifiers > 0, more >= 1) << more;
+  }
   // If the width is given, only passes can be saved.
   const GivenKeys wide = given({"model.hidden=[1024]"});
   const Fitted fitted = fit_to_time(wide, facts, kMachine, recipe_for(facts, wide), usual / 1e6, pace, 10000);
@@ -428,7 +439,7 @@ class FakeTrials final : public Trials {
     experiments.push_back(experiment);
     return {.score = score(experiment), .seconds = seconds_per_trial * plan.train_rows};
   }
-  Pace pace(const Experiment&) override {
+  Pace pace(const Experiment&, double) override {
     return {.train = {.per_cost = 1e-11}, .score = {.per_cost = 1e-11}, .measuring = seconds_of_pace};
   }
 
@@ -505,7 +516,7 @@ TEST(Choose, EndsTrialsThatTakeTooLong) {
     Result run(const Experiment&, const TrialPlan&) override {
       return {.score = 0.5, .seconds = runs++ == 0 ? 1.0 : 1e6};
     }
-    Pace pace(const Experiment&) override { return {}; }
+    Pace pace(const Experiment&, double) override { return {}; }
     int runs = 0;
   } slow;
   const Choice choice = choose(given({"model.centroids=false"}), {}, wide_facts(), kMachine, {}, slow);
