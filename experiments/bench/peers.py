@@ -30,7 +30,7 @@ NO_FASTTEXT = f"{INSTALL}, or Debian's package fasttext"
 WAYS_OF_BLAS = {"as installed": "as-installed", "told its CPU": "told-cpu"}
 TOP = max(measuring.CUTS)
 LEAST_RATE_OF_FASTTEXT = 0.1
-BUDGETS = (5, 10, 20)  # seconds
+BUDGETS = (5, 10, 20, 30)  # seconds
 # Arrays of a checkpoint that predicting needs; the others are the optimiser's.
 WEIGHTS = ("weight", "bias", "label_counts", "scales.weight", "pairs.offsets", "pairs.features", "pairs.positives", "pairs.sums", "pairs.weights",
            "pairs.classifiers", "pairs.classifier_bias")
