@@ -140,14 +140,19 @@ KeyPair make_key_pair() {
   return {from_z85(public_z85.data()), from_z85(secret_z85.data())};
 }
 
+bool is_key(std::string_view text) {
+  return text.size() == 2 * kKeyBytes &&
+         text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+}
+
 std::string parse_key(std::string_view text, std::string_view what) {
-  std::string key(text);
-  std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (key.size() != 2 * kKeyBytes || key.find_first_not_of("0123456789abcdef") != std::string::npos)
+  if (!is_key(text))
     throw UsageError(
         fmt::format("{}: a key has {} hexadecimal digits, this has {} characters: 'modelet keygen' "
                     "prints one",
                     what, 2 * kKeyBytes, text.size()));
+  std::string key(text);
+  std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return std::tolower(c); });
   return key;
 }
 

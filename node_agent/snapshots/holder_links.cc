@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "comm/security/keys.h"
 
 namespace modelet::agent {
 
@@ -30,6 +31,8 @@ comm::DataLink& HolderLinks::to(const std::string& node) {
   if (link) return *link;
   const auto known = known_.find(node);
   if (known == known_.end()) throw Error("nobody said where the node '" + node + "' is");
+  if (known->second.keys)
+    comm::parse_key(known->second.keys->scheduler, "the key of the node '" + node + "'");
   comm::LinkOptions options = options_;
   options.who = node.empty() ? "the scheduler" : "the node '" + node + "'";
   link = std::make_unique<comm::DataLink>(msg::SchedulerAddress(known->second.endpoint, known->second.keys),

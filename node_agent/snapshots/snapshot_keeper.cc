@@ -169,6 +169,7 @@ class SnapshotKeeper::Impl {
                                      .pace = &pace,
                                      .ask_again = options_.retry_seconds,
                                      .give_up = options_.give_up_seconds,
+                                     .longest_wait = options_.give_up_seconds,
                                      .check = check});
     links.name(group.holders, group.store);
     auto files = bring_files(store_, links, snapshot, names, folder,

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "comm/content/snapshot.h"
+#include "comm/security/keys.h"
 #include "comm/transport/endpoint.h"
 #include "scheduler/core/core.h"
 #include "scheduler/core/values/text.h"
@@ -114,6 +115,9 @@ std::string Core::why_not_registered(const std::string& peer, const msg::Registe
        {&message.data_endpoint, &message.holder_endpoint, &message.holder_key, &message.fetch_key})
     if (text->size() > kLongestAddress || kept_text(*text) != *text)
       return "an agent's addresses and keys must be short and printable";
+  // Other agents of a group would be given a wrong key, too.
+  for (const std::string* key : {&message.holder_key, &message.fetch_key})
+    if (!key->empty() && !comm::is_key(*key)) return "an agent's keys must be keys";
   const auto same_peer = node_of_peer_.find(peer);
   if (same_peer != node_of_peer_.end() && pool_.nodes.at(same_peer->second).info.name != message.name)
     return "this connection has registered another agent already";

@@ -171,9 +171,9 @@ std::map<std::string, std::string> Core::data_in_use() const {
       addresses.insert({comm::to_text(file.content), run.submitter});
   };
   for (const auto& [id, run] : pool_.runs) {
-    if (run.snapshots.newest() != nullptr)
-      add_files(run, *run.snapshots.newest());  // also of a run that ended
+    // What an ended run leaves behind would soon fill the store. It stays there until its room is needed.
     if (has_ended(run.state)) continue;
+    if (run.snapshots.newest() != nullptr) add_files(run, *run.snapshots.newest());
     addresses.insert({{run.submit.train_data, run.submitter}, {run.submit.test_data, run.submitter}});
     for (const comm::Snapshot& snapshot : run.snapshots.stable()) add_files(run, snapshot);
     for (const std::string& address : run.resume_files) addresses.insert({address, run.submitter});

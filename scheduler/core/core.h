@@ -99,8 +99,8 @@ class Core {
   std::vector<comm::control::RunStatusT> runs() const;
   std::vector<comm::control::NodeStatusT> nodes() const;
   // The addresses of the files that the store must keep, each with the key that submitted one of the runs
-  // which need it: data and snapshots of runs that have not ended, and the newest snapshot of those that
-  // have.
+  // which need it: data and snapshots of runs that have not ended. What an ended run has left in the store is removed
+  // when its room is needed, the least recently used first.
   std::map<std::string, std::string> data_in_use() const;
   // The addresses of files that runs have made and that the user may want, each with the key that submitted
   // the run.

@@ -156,12 +156,23 @@ void Server::act(double now, Action& action) {
   } else if (const auto* forgotten = std::get_if<ForgetPlan>(&action)) {
     planner_.forget(forgotten->number);
   } else if (const auto* asked = std::get_if<ReadLog>(&action)) {
-    Action answer = Send{asked->peer, read_log(*asked)};
+    Action answer = Send{asked->peer, answer_about_log(*asked)};
     act(now, answer);
   } else if (auto* message = std::get_if<Send>(&action)) {
     if (socket_.send(message->peer, std::move(message->message)) !=
         comm::control::ServerSocket::Sent::kQueued)
       handle(now, PeerGone{message->peer});
+  }
+}
+
+// A log that cannot be read, because of the disk for instance, is no reason to end the scheduler.
+comm::control::FromSchedulerMessage Server::answer_about_log(const ReadLog& asked) const {
+  try {
+    return read_log(asked);
+  } catch (const std::exception& error) {
+    log_warning("the log of run {} cannot be read: {}", asked.run, error.what());
+    return comm::control::RefusedT{
+        {}, fmt::format("the log of run {} cannot be read: {}", asked.run, error.what())};
   }
 }
 

@@ -57,6 +57,7 @@ class Server {
   void carry_out(double now);
   void tell_store();  // which files it must keep, and who may fetch which
   void act(double now, Action& action);
+  comm::control::FromSchedulerMessage answer_about_log(const ReadLog& asked) const;
   comm::control::FromSchedulerMessage read_log(const ReadLog& asked) const;
 
   comm::control::ServerSocket socket_;

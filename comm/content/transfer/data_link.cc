@@ -34,6 +34,7 @@ DataLink::DataLink(const control::SchedulerAddress& server, LinkOptions options)
 void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const Hear& hear,
                    const std::function<uint64_t(uint32_t number)>& bytes_of) {
   silence_.lap();
+  waiting_.lap();
   std::deque<uint32_t> asked;
   uint64_t connection = socket_.connections();  // the one over which `asked` were sent
   while (!numbers.empty() || !asked.empty()) {
@@ -59,11 +60,15 @@ void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const
     if (const auto* later = std::get_if<control::LaterT>(&*message)) {
       if (later->answer_follows) continue;
       if (!std::exchange(told_to_wait_, true)) log_info("waits for {}: {}", options_.who, later->reason);
+      if (waiting_.seconds() > options_.longest_wait)
+        throw Error(fmt::format("{} has had no time for {:.0f} s: {}", options_.who, waiting_.seconds(),
+                                later->reason));
       later_.emplace();
       numbers.push_front(asked.front());
       asked.pop_front();
       continue;
     }
+    waiting_.lap();
     for (size_t i = 0; i < asked.size(); ++i) {
       const Heard heard = hear(*message, asked[i]);
       if (heard == Heard::kOther) continue;

@@ -104,11 +104,14 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
     set_failure(done, std::current_exception(), aborted(), goes_on_in_folder_);
   }
   done.step = step();
+  // Free the memory before anybody learns that this node is free again. That can take long on a busy machine, so nobody
+  // waits for the lock meanwhile.
+  std::unique_ptr<Job> ended;
   {
-    // Free the memory before anybody learns that this node is free again.
     const std::lock_guard lock(mutex_);
-    job_.reset();
+    ended = std::move(job_);
   }
+  ended.reset();
   data_.reset();
   give_back_freed_memory();
   mailbox_.post(FromJob{std::move(done)});

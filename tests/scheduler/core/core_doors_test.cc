@@ -510,6 +510,20 @@ TEST_F(DoorsTest, AddressesAndKeysOfAgentsAreShort) {
     }
 }
 
+// Other agents of a group connect with them.
+TEST_F(DoorsTest, KeysOfAgentsAreKeys) {
+  for (std::string msg::RegisterT::*key : {&msg::RegisterT::holder_key, &msg::RegisterT::fetch_key})
+    for (const std::string& bad : {std::string("x"), std::string(64, 'g'), std::string(65, 'a')}) {
+      msg::RegisterT info = registration("a");
+      info.*key = bad;
+      EXPECT_THAT(refusal(Role::kAgent, "farm", info), HasSubstr("must be keys")) << bad;
+    }
+  msg::RegisterT info = registration("a");
+  info.holder_key = info.fetch_key = std::string(64, 'a');
+  pool.receive("a", info);
+  EXPECT_EQ(pool.core.nodes().size(), 1u);
+}
+
 TEST_F(DoorsTest, NobodyMakesThePoolForgetTheRunsOfOthers) {
   CoreOptions options;
   options.max_runs = 4;

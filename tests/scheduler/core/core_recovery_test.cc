@@ -10,6 +10,8 @@ using msg::Outcome;
 using msg::RunState;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 TEST_F(RecoveryTest, ASnapshotIsStableOnceAllHaveTwoHoldersAndItIsWrittenDown) {
   start({"a", "b"});
@@ -319,6 +321,20 @@ TEST_F(RecoveryTest, AFinishedRunNeedsItsFiles) {
   pool.receive("a", done(run, Outcome::Ok, 200, "", 2));
   pool.receive("a", held(run, 2, 200, 0, {"a"}, true));
   EXPECT_EQ(status().state, RunState::Finished) << "one holder in a pool of one";
+}
+
+// A store whose ended runs kept everything would soon be full.
+TEST_F(RecoveryTest, WhatAnEndedRunHasLeftMakesRoom) {
+  start({"a", "b"});
+  snapshot(100);
+  EXPECT_THAT(pool.core.data_in_use(), Not(IsEmpty()));
+  pool.receive("a", done(run, Outcome::Ok, 200));
+  pool.receive("b", done(run, Outcome::Ok, 200));
+  for (const uint32_t rank : {0u, 1u})
+    pool.receive(rank == 0 ? "a" : "b", held(run, 1, 200, rank, {"a", "b", ""}, true));
+  EXPECT_EQ(status().state, RunState::Finished);
+  EXPECT_THAT(pool.core.data_in_use(), IsEmpty());
+  EXPECT_THAT(pool.core.results(), Not(IsEmpty()));
 }
 
 TEST_F(RecoveryTest, WhoIsLostBeforeItsLastFilesAreInTheStoreIsReplaced) {

@@ -20,6 +20,8 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/system/file.h"
+#include "comm/content/transfer/data_link.h"
+#include "comm/content/transfer/transfer.h"
 #include "comm/security/keys.h"
 #include "node_agent/agent/job/run_data.h"
 #include "node_agent/train/data/label_selection.h"
@@ -576,6 +578,16 @@ TEST_F(DataServerTest, DataThatNobodySentIsRefused) {
   train = test = std::string(64, '0');
   agent::TrainJob job = DataServerTest::job();
   EXPECT_THAT(error_of([&] { find(job); }), HasSubstr("has no data " + train + ": submit the run again"));
+}
+
+// Two nodes that repair the same file from each other must not wait for each other for ever.
+TEST_F(DataServerTest, WhoHasNoTimeForLongIsGivenUp) {
+  const comm::Manifest manifest = comm::Manifest::of(std::as_bytes(std::span("some text")));
+  comm::ContentStore other(folder / "store", 1 << 20, "");
+  const auto filled = other.open_unverified(manifest);
+  ASSERT_TRUE(filled);
+  comm::DataLink link(address(), {.ask_again = kAskAgain, .longest_wait = 3 * kAskAgain});
+  EXPECT_THAT(error_of([&] { comm::fetch_manifest(link, manifest.id()); }), HasSubstr("has had no time for"));
 }
 
 TEST_F(DataServerTest, WrongMessagesAreRefusedAndDisturbNobody) {
