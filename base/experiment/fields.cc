@@ -299,7 +299,7 @@ constexpr Field kSampling[] = {
      .target = at<&E::sampling, &E::Sampling::query_every>,
      .unit = "steps",
      .meaning =
-         "lsh: one sample in this many retrieves neurons, another one in each step; the others only rank "
+         "lsh: in each step one of this many samples retrieves neurons, and they take turns; the others only rank "
          "the common neurons",
      .low = 1,
      .high = 1024},
@@ -456,7 +456,7 @@ constexpr Field kTrain[] = {
     {.key = "train.threads",
      .target = at<&E::train, &E::Train::threads>,
      .unit = "threads",
-     .meaning = "threads of a node; 0: all cores of the machine",
+     .meaning = "threads of a node, in a pool at most the agent's; 0: all that it may use",
      .high = 1024},
     {.key = "train.log_every",
      .target = at<&E::train, &E::Train::log_every>,

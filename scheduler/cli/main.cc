@@ -47,7 +47,7 @@ int run(int argc, char** argv) {
       "  modelet submit experiments/quickstart.toml --nodes 2 --watch    on the machines of a pool\n"
       "\n'modelet completion bash' (or zsh, fish) prints completions for a shell, 'modelet man' a manual "
       "page; 'cmake --install' installs both.\nExit codes: 0 done, 1 failed while running, 2 bad arguments "
-      "or experiment file, 130 interrupted (checkpoint written).\n'modelet VERB --help' tells more.");
+      "or experiment file, 130 interrupted.\n'modelet VERB --help' tells more.");
   modelet::cli::add_train_verb(app);
   modelet::cli::add_tune_verb(app);
   modelet::cli::add_model_verbs(app);
