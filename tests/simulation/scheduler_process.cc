@@ -8,7 +8,7 @@
 namespace modelet::simulation {
 namespace {
 
-constexpr double kHeartbeat = 1, kStopGrace = 20, kHoldGrace = 60, kLeftOut = 60, kRestarted = 3;  // seconds
+constexpr double kHeartbeat = 1, kStopGrace = 20, kHoldGrace = 60, kOlderAfter = 10, kLeftOut = 60, kRestarted = 3;  // seconds
 constexpr double kForgottenShare = 0.1;
 
 }  // namespace
@@ -50,6 +50,7 @@ void SchedulerProcess::start() {
   options.heartbeat = kHeartbeat;
   options.stop_grace = kStopGrace;
   options.hold_grace = kHoldGrace;
+  options.older_after = kOlderAfter;
   options.left_out = kLeftOut;
   options.data_port = has_store_ ? 1 : 0;
   core_ = std::make_unique<scheduler::Core>(options, ledger_.read());

@@ -211,13 +211,17 @@ bool Run::has_last_files(const Pool& pool) const {
          (pool.options.data_port == 0 || snapshots.newest_lies_with(""));
 }
 
+// An older snapshot, which lies in the store, is the last resort: nodes that were silent for some seconds often come back,
+// and work that is repeated may be that of an epoch.
 bool Run::snapshot_is_at_hand(Pool& pool) {
   const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
-  if (snapshots.newest() == nullptr || snapshots.newest_at_hand(is_there) != nullptr) {
+  const comm::Snapshot* best = snapshots.newest_at_hand(is_there);
+  if (best == snapshots.newest() || (best != nullptr && snapshots.newest_complete(is_there) != nullptr)) {
     files_missing_since = 0;
     return true;
   }
   if (files_missing_since == 0) files_missing_since = pool.now;
+  if (best != nullptr && pool.now - files_missing_since >= pool.options.older_after) return true;
   const auto missing = snapshots.missing(is_there);
   wait_for_nodes(
       pool, missing ? fmt::format("waits for node '{}': nobody else has {} of step {}", missing->holder,
@@ -418,10 +422,10 @@ void Run::time_passed(Pool& pool) {
     rests_until = 0;
     return go_on(pool);
   }
-  if (files_missing_since > 0 &&
-      snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); }) != nullptr)
-    files_missing_since = 0;
-  if (state == RunState::Waiting && files_missing_since > 0 &&
+  const comm::Snapshot* best =
+      snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); });
+  if (best == snapshots.newest()) files_missing_since = 0;
+  if (state == RunState::Waiting && files_missing_since > 0 && best == nullptr &&
       pool.now - files_missing_since > pool.options.hold_grace)
     return fail(pool, fmt::format("{}: gone for {:.0f} s", detail, pool.options.hold_grace));
   if (state != RunState::Running) return;

@@ -272,10 +272,30 @@ TEST_F(RecoveryTest, WithoutTheNewestFilesItGoesOnFromWhatTheStoreHas) {
   ASSERT_EQ(status().stable_step, 200u);
   join("c");
   for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
+  EXPECT_EQ(status().state, RunState::Waiting) << "they may come back";
+  pool.receive("c", done(run, Outcome::Failed, 0, "", 2));  // it was in a group with b
+  pass(50, {"c"}, 0);
+  EXPECT_EQ(status().state, RunState::Waiting);
+  pass(20, {"c"}, 0);
   get_ready({"c"});
   EXPECT_EQ(comm::parse_snapshot(prepares["c"].snapshot).step, 100u);
   EXPECT_EQ(status().step, 100u);
   EXPECT_EQ(status().stable_step, 100u) << "what comes after it is computed again";
+}
+
+TEST_F(RecoveryTest, HoldersThatComeBackSoonSaveTheNewestFiles) {
+  pool.core = Core(pool.options = {.data_port = 1});
+  start({"a", "b"});
+  for (uint32_t rank = 0; const char* name : {"a", "b"})
+    pool.receive(name, held(run, 1, 100, rank++, {name, ""}, true));
+  snapshot(200);
+  join("c");
+  for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
+  EXPECT_EQ(status().state, RunState::Waiting);
+  pass(50, {"c"}, 0);
+  for (const char* name : {"a", "b"}) join(name);
+  get_ready({"a", "b"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 200u);
 }
 
 // Nodes remove their files of older snapshots once a newer one is stable.
