@@ -260,6 +260,10 @@ bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
   return true;
 }
 
+void StoredContent::sync() {
+  if (::fdatasync(fd_) != 0) throw Error(errno_text(path_.string()) + " (while writing)");
+}
+
 std::optional<std::vector<std::byte>> StoredContent::read(size_t chunk) {
   if (chunk >= state_.size() || state_[chunk] == State::kMissing) return std::nullopt;
   auto bytes = look_at(chunk);

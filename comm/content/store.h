@@ -67,6 +67,8 @@ class StoredContent {
   // checked yet. Throws FormatError if the bytes do not match the manifest. Throws Error if there is no
   // room for them, or if this process may no longer fill the entry.
   bool put(size_t chunk, std::span<const std::byte> bytes);
+  // Returns when the chunks that were put are on the disk, so that a power cut does not take them.
+  void sync();
   // Reads a chunk. Returns nothing if the chunk is missing or has been damaged; a damaged chunk counts as
   // missing from then on.
   std::optional<std::vector<std::byte>> read(size_t chunk);

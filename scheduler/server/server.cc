@@ -36,6 +36,7 @@ std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, cons
   };
   data.most_open = 4096;  // snapshots have many files
   data.most_open_of_key = 1024;
+  data.sync_snapshots = true;
   const auto at = [&](uint16_t port) {
     return std::make_unique<comm::DataServer>(data, comm::data_endpoint(endpoint, port), options.keys);
   };

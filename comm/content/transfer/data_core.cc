@@ -171,6 +171,7 @@ DataCore::Message DataCore::on(const msg::ServerSocket::Received& received, cons
   if (!content.has(message.chunk)) require_quota(key, message.data, message.bytes.size(), false);
   if (content.put(message.chunk, bytes_of(message.bytes)) && !key.empty())
     sent_[key][message.data] += message.bytes.size();
+  if (options_.sync_snapshots && content.complete() && entries_.at(message.data).of_snapshot) content.sync();
   return msg::ChunkStoredT{{}, message.data, message.chunk};
 }
 

@@ -56,7 +56,10 @@ struct DataServerOptions {
   // others.
   double close_seconds = 600;
   size_t most_open = 256;  // open entries of the store; each has a file open, and its manifest in memory
-  size_t most_open_of_key = 64;             // of these, opened by one key's offers and for its runs
+  size_t most_open_of_key = 64;  // of these, opened by one key's offers and for its runs
+  // A file of a snapshot is on the disk before its last chunk counts as stored. For a store whose machine also writes
+  // down that it has the file: both must survive the same power cut.
+  bool sync_snapshots = false;
   std::shared_ptr<RateLimit> sending = {};  // of the machine's link, shared with others; null: no limit
   StoreNames names = {};
   // Returns the reason why a sender may not send a message; empty if it may. No function: everybody may.

@@ -180,6 +180,21 @@ TEST_F(DataCoreTest, AFileOfASnapshotIsClosedOnceItIsWhole) {
   EXPECT_TRUE(store.remove(manifest_of(part).id()));
 }
 
+TEST_F(DataCoreTest, ASyncedFileOfASnapshotIsStoredLikeAnother) {
+  DataCore syncing({.store = folder, .sync_snapshots = true});
+  const Bytes part = file_of(2, 3), encoded = manifest_of(part).encode();
+  const auto tell = [&](msg::ToSchedulerMessage message) {
+    return syncing.handle(0, {.peer = "a", .sender = {}, .message = std::move(message)});
+  };
+  EXPECT_THAT(only<msg::WantedT>(tell(msg::OfferT{{}, message_bytes(encoded), 7}), "a").chunks, SizeIs(2));
+  for (const uint32_t chunk : {0u, 1u}) {
+    const Bytes bytes(part.begin() + chunk * kChunk, part.begin() + (chunk + 1) * kChunk);
+    only<msg::ChunkStoredT>(tell(msg::PutChunkT{{}, address_of(part), chunk, message_bytes(bytes)}), "a");
+  }
+  syncing.tick(1);
+  EXPECT_TRUE(store.open(manifest_of(part))->complete());
+}
+
 TEST_F(DataCoreTest, WhatIsOnlyReadMakesRoomForTheNext) {
   DataCore narrow({.store = folder, .most_open = 2});
   for (const int value : {1, 2, 3}) {
