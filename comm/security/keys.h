@@ -34,7 +34,8 @@ std::string to_bytes(std::string_view hex);  // of a key
 // A new pair, from the system's random numbers.
 KeyPair make_key_pair();
 
-bool is_key(std::string_view text);  // in any case
+bool is_key(std::string_view text);  // in lower or upper case
+
 // Parses a key, and returns it in lower case. Throws UsageError, which begins with `what`, if `text` is no
 // key.
 std::string parse_key(std::string_view text, std::string_view what);

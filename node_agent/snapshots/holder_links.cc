@@ -31,10 +31,12 @@ comm::DataLink& HolderLinks::to(const std::string& node) {
   if (link) return *link;
   const auto known = known_.find(node);
   if (known == known_.end()) throw Error("nobody said where the node '" + node + "' is");
-  if (known->second.keys)
-    comm::parse_key(known->second.keys->scheduler, "the key of the node '" + node + "'");
   comm::LinkOptions options = options_;
   options.who = node.empty() ? "the scheduler" : "the node '" + node + "'";
+  // Of many nodes that fetch from the scheduler's store at once, some wait long, but it never waits for them.
+  if (node.empty()) options.longest_wait = comm::LinkOptions().longest_wait;
+  // A wrong key is an error of this holder, and must not end the agent.
+  if (known->second.keys) comm::parse_key(known->second.keys->scheduler, "the key of " + options.who);
   link = std::make_unique<comm::DataLink>(msg::SchedulerAddress(known->second.endpoint, known->second.keys),
                                           std::move(options));
   return *link;

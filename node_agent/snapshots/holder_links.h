@@ -19,7 +19,7 @@ namespace modelet::agent {
 class HolderLinks {
  public:
   // `key`: the key with which this node sends and fetches; empty: no keys. `link`: as for DataLink; `who`
-  // is ignored.
+  // is ignored, and so is `longest_wait` for the scheduler's store.
   HolderLinks(std::optional<comm::KeyPair> key, comm::LinkOptions link)
       : key_(std::move(key)), options_(std::move(link)) {}
 
@@ -29,7 +29,7 @@ class HolderLinks {
             const std::optional<comm::control::SchedulerAddress>& store);
   bool knows(const std::string& node) const { return known_.contains(node); }
 
-  // Throws Error if name() was not told of the node, or if its address is invalid.
+  // Throws Error if name() was not told of the node, or if its address or key is invalid.
   comm::DataLink& to(const std::string& node);
   void give_up(const std::string& node) { links_.erase(node); }
 

@@ -117,7 +117,8 @@ std::string Core::why_not_registered(const std::string& peer, const msg::Registe
       return "an agent's addresses and keys must be short and printable";
   // Other agents of a group would be given a wrong key, too.
   for (const std::string* key : {&message.holder_key, &message.fetch_key})
-    if (!key->empty() && !comm::is_key(*key)) return "an agent's keys must be keys";
+    if (!key->empty() && !comm::is_key(*key))
+      return fmt::format("an agent's keys have {} hexadecimal digits", 2 * comm::kKeyBytes);
   const auto same_peer = node_of_peer_.find(peer);
   if (same_peer != node_of_peer_.end() && pool_.nodes.at(same_peer->second).info.name != message.name)
     return "this connection has registered another agent already";

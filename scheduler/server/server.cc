@@ -36,7 +36,8 @@ std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, cons
   };
   data.most_open = 4096;  // snapshots have many files
   data.most_open_of_key = 1024;
-  data.sync_snapshots = true;
+  // The ledger will say that the store has the file, and both must survive the same power cut.
+  data.on_whole_snapshot = [](comm::StoredContent& file) { file.sync(); };
   const auto at = [&](uint16_t port) {
     return std::make_unique<comm::DataServer>(data, comm::data_endpoint(endpoint, port), options.keys);
   };
@@ -173,7 +174,9 @@ comm::control::FromSchedulerMessage Server::answer_about_log(const ReadLog& aske
   } catch (const std::exception& error) {
     log_warning("the log of run {} cannot be read: {}", asked.run, error.what());
     return comm::control::RefusedT{
-        {}, fmt::format("the log of run {} cannot be read: {}", asked.run, error.what())};
+        // the error may contain a path of this machine
+        {},
+        fmt::format("the log of run {} cannot be read; the scheduler's own log says why", asked.run)};
   }
 }
 

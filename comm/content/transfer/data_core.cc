@@ -24,13 +24,6 @@ class Busy : public Error {
       : Error("another process fills or checks data " + address + " in " + names.store) {}
 };
 
-msg::WantedT wanted(const std::string& address, const StoredContent& content) {
-  if (!content.complete())
-    log_info("data {} of {} bytes: {} of {} chunks are sent to the store", address,
-             content.manifest().bytes(), content.missing().size(), content.manifest().chunks());
-  return {{}, address, content.missing()};
-}
-
 }  // namespace
 
 DataCore::DataCore(const DataServerOptions& options)
@@ -71,10 +64,27 @@ DataCore::Answers DataCore::tick(double now) {
   return answers;
 }
 
+DataCore::Message DataCore::wanted(const std::string& address, Entry& entry) {
+  const StoredContent& content = *entry.content;
+  if (!content.complete())
+    log_info("data {} of {} bytes: {} of {} chunks are sent to the store", address,
+             content.manifest().bytes(), content.missing().size(), content.manifest().chunks());
+  note_if_whole(entry);
+  return msg::WantedT{{}, address, content.missing()};
+}
+
+void DataCore::note_if_whole(Entry& entry) {
+  if (entry.of_snapshot && options_.on_whole_snapshot && entry.content->complete())
+    options_.on_whole_snapshot(*entry.content);
+}
+
 void DataCore::tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers) {
   if (!entry.offered_by.empty()) entry.used = now_;
-  for (const std::string& peer : std::exchange(entry.offered_by, {}))
-    answers.push_back({peer, wanted(address, *entry.content)});
+  for (const std::string& peer : std::exchange(entry.offered_by, {})) try {
+      answers.push_back({peer, wanted(address, entry)});
+    } catch (const std::exception& error) {  // an error of the disk
+      answers.push_back({peer, refusal(error)});
+    }
 }
 
 void DataCore::gone(const std::string& peer) {
@@ -162,7 +172,7 @@ std::optional<DataCore::Message> DataCore::on(const msg::ServerSocket::Received&
     entry.offered_by.insert(received.peer);
     return std::nullopt;
   }
-  return wanted(address, *entry.content);
+  return wanted(address, entry);
 }
 
 DataCore::Message DataCore::on(const msg::ServerSocket::Received& received, const msg::PutChunkT& message) {
@@ -171,7 +181,7 @@ DataCore::Message DataCore::on(const msg::ServerSocket::Received& received, cons
   if (!content.has(message.chunk)) require_quota(key, message.data, message.bytes.size(), false);
   if (content.put(message.chunk, bytes_of(message.bytes)) && !key.empty())
     sent_[key][message.data] += message.bytes.size();
-  if (options_.sync_snapshots && content.complete() && entries_.at(message.data).of_snapshot) content.sync();
+  note_if_whole(entries_.at(message.data));
   return msg::ChunkStoredT{{}, message.data, message.chunk};
 }
 

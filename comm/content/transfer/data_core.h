@@ -57,9 +57,9 @@ struct DataServerOptions {
   double close_seconds = 600;
   size_t most_open = 256;  // open entries of the store; each has a file open, and its manifest in memory
   size_t most_open_of_key = 64;  // of these, opened by one key's offers and for its runs
-  // A file of a snapshot is on the disk before its last chunk counts as stored. For a store whose machine also writes
-  // down that it has the file: both must survive the same power cut.
-  bool sync_snapshots = false;
+  // Called when a file of a snapshot is whole, before its sender is told so. If it throws, the sender is
+  // refused. No function: nothing more has to be done.
+  std::function<void(StoredContent&)> on_whole_snapshot = {};
   std::shared_ptr<RateLimit> sending = {};  // of the machine's link, shared with others; null: no limit
   StoreNames names = {};
   // Returns the reason why a sender may not send a message; empty if it may. No function: everybody may.
@@ -128,7 +128,9 @@ class DataCore {
   StoredContent& entry(const std::string& address);
   Entry& opened(const std::string& address, const Manifest& manifest, const std::string& key = "");
   Entries::iterator next_to_verify();
+  Message wanted(const std::string& address, Entry& entry);
   void tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers);
+  void note_if_whole(Entry& entry);
   bool has_most_open(const std::string& key) const;
   void open_what_runs_need();
   void close_unused();

@@ -5,9 +5,9 @@
 // therefore repeated only if the connection was lost, if the other side had no time, or if the answer was
 // wrong. However slow the link, nothing travels twice without need.
 //
-// transfer.h has the questions. ask() throws Error if the other side refuses, is silent for `give_up` seconds, or has
-// no time for `longest_wait` seconds; it also passes on what `check` throws. After that the link must not be used, because answers may
-// still be on their way. One thread.
+// transfer.h has the questions. ask() throws Error if the other side refuses, is silent for `give_up`
+// seconds, or has no time for `longest_wait` seconds; it also passes on what `check` throws. After that the
+// link must not be used, because answers may still be on their way. One thread.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,8 @@ struct LinkOptions {
   Pace* pace = nullptr;               // null: no limit; must outlive the link
   double ask_again = 2;               // seconds until a question is repeated if the other side had no time
   double give_up = 60;                // seconds of silence
-  // Seconds without any answer but that the other side has no time. By then, somebody else should be asked.
+  // Seconds in which the other side says only that it has no time. Two that wait for each other would wait
+  // for ever.
   double longest_wait = std::numeric_limits<double>::infinity();
   std::function<void()> check = {};  // called several times a second while the link waits; may throw
 };
@@ -81,7 +82,7 @@ class DataLink {
   const LinkOptions options_;
   Stopwatch silence_;
   std::optional<Stopwatch> later_;  // since the other side said that it had no time
-  Stopwatch waiting_;               // since the last other answer
+  Stopwatch waiting_;               // since it last said anything else
   bool told_to_wait_ = false;
 };
 

@@ -104,8 +104,8 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
     set_failure(done, std::current_exception(), aborted(), goes_on_in_folder_);
   }
   done.step = step();
-  // Free the memory before anybody learns that this node is free again. That can take long on a busy machine, so nobody
-  // waits for the lock meanwhile.
+  // Free the memory before anybody learns that this node is free again. On a busy machine that can take long,
+  // and the agent's heartbeats need the lock.
   std::unique_ptr<Job> ended;
   {
     const std::lock_guard lock(mutex_);

@@ -25,11 +25,11 @@ struct CoreOptions {
   double dead_after = 5;  // seconds of silence after which a node counts as dead
   // The scheduler may be cut off if at least so many nodes, and more than half of all, are silent.
   size_t least_cut_off = 3;
-  double stop_grace = 60;     // seconds that a run may take to stop before it is aborted
-  double hold_grace = 600;    // seconds without news after which a run stops waiting for its files
-  double older_after = 60;    // seconds without its newest files after which a run goes on from older ones
-  double replan_after = 10;   // seconds for which a node must be slow before its run is planned anew
-  uint32_t most_replans = 5;  // new plans of one run because of slow nodes; 0: none
+  double stop_grace = 60;         // seconds that a run may take to stop before it is aborted
+  double hold_grace = 600;        // seconds without news after which a run stops waiting for its files
+  double older_after = 60;        // seconds without its newest files until a run goes on from older ones
+  double replan_after = 10;       // seconds for which a node must be slow before its run is planned anew
+  uint32_t most_replans = 5;      // new plans of one run because of slow nodes; 0: none
   uint32_t most_recoveries = 10;  // of one run from the same step
   double left_out = 600;          // seconds for which a run does without a node that cannot work for it
   size_t max_nodes = 1024;

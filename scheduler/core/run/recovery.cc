@@ -211,8 +211,8 @@ bool Run::has_last_files(const Pool& pool) const {
          (pool.options.data_port == 0 || snapshots.newest_lies_with(""));
 }
 
-// An older snapshot, which lies in the store, is the last resort: nodes that were silent for some seconds often come back,
-// and work that is repeated may be that of an epoch.
+// An older snapshot, which lies in the store, is the last resort: nodes that were silent for some seconds
+// often come back, and the work of a whole epoch may have to be repeated.
 bool Run::snapshot_is_at_hand(Pool& pool) {
   const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
   const comm::Snapshot* best = snapshots.newest_at_hand(is_there);
@@ -422,12 +422,15 @@ void Run::time_passed(Pool& pool) {
     rests_until = 0;
     return go_on(pool);
   }
-  const comm::Snapshot* best =
-      snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); });
-  if (best == snapshots.newest()) files_missing_since = 0;
-  if (state == RunState::Waiting && files_missing_since > 0 && best == nullptr &&
-      pool.now - files_missing_since > pool.options.hold_grace)
-    return fail(pool, fmt::format("{}: gone for {:.0f} s", detail, pool.options.hold_grace));
+  if (files_missing_since > 0) {
+    const comm::Snapshot* best =
+        snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); });
+    if (best == snapshots.newest())
+      files_missing_since = 0;
+    else if (state == RunState::Waiting && best == nullptr &&
+             pool.now - files_missing_since > pool.options.hold_grace)
+      return fail(pool, fmt::format("{}: gone for {:.0f} s", detail, pool.options.hold_grace));
+  }
   if (state != RunState::Running) return;
   if (regroup && !planning && pool.now - regroup->since > grace)
     return recover(pool, "its group did not stop in time");

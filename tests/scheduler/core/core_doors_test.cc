@@ -516,7 +516,7 @@ TEST_F(DoorsTest, KeysOfAgentsAreKeys) {
     for (const std::string& bad : {std::string("x"), std::string(64, 'g'), std::string(65, 'a')}) {
       msg::RegisterT info = registration("a");
       info.*key = bad;
-      EXPECT_THAT(refusal(Role::kAgent, "farm", info), HasSubstr("must be keys")) << bad;
+      EXPECT_THAT(refusal(Role::kAgent, "farm", info), HasSubstr("keys have 64 hexadecimal digits")) << bad;
     }
   msg::RegisterT info = registration("a");
   info.holder_key = info.fetch_key = std::string(64, 'a');

@@ -267,6 +267,31 @@ TEST(ServerTest, HearsEverybodyWhileAPlanIsMade) {
   thread.join();
 }
 
+TEST(ServerTest, OutlivesALogThatItCannotRead) {
+  scheduler::ServerOptions options{.listen = "tcp://127.0.0.1:*", .insecure = true};
+  options.read_log = [](uint64_t, const std::string&, uint64_t) -> scheduler::LogPage {
+    throw Error("/state/ledger.db cannot be read");
+  };
+  options.nodes_with_log = [](uint64_t) { return std::vector<std::string>{"a"}; };
+  scheduler::Server server(options);
+  std::thread thread([&server] { server.run(); });
+  PoolClient client(server.endpoint());
+  cli::Submission waiting = shared_run(1);
+  waiting.wait = true;
+  const uint64_t run = client.submit(waiting);
+  std::string refusal;
+  try {
+    client.log(run, "a", 0);
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
+  EXPECT_THAT(refusal, HasSubstr("the log of run " + std::to_string(run) + " cannot be read"));
+  EXPECT_THAT(refusal, testing::Not(HasSubstr("/state"))) << "users have no business with its paths";
+  EXPECT_EQ(client.list().runs.size(), 1u);
+  server.request_stop();
+  thread.join();
+}
+
 TEST(ServerTest, MakesNoPlanThatNobodyWantsAnyMore) {
   std::mutex mutex;
   mutex.lock();  // the first plan is made once this is free, and the others after it

@@ -180,19 +180,38 @@ TEST_F(DataCoreTest, AFileOfASnapshotIsClosedOnceItIsWhole) {
   EXPECT_TRUE(store.remove(manifest_of(part).id()));
 }
 
-TEST_F(DataCoreTest, ASyncedFileOfASnapshotIsStoredLikeAnother) {
-  DataCore syncing({.store = folder, .sync_snapshots = true});
-  const Bytes part = file_of(2, 3), encoded = manifest_of(part).encode();
+// The scheduler syncs it, and must not say that a file is stored before that.
+TEST_F(DataCoreTest, AWholeFileOfASnapshotIsLookedAtBeforeItCountsAsStored) {
+  int looked_at = 0;
+  bool disk_fails = true;
+  DataCore careful({.store = folder, .on_whole_snapshot = [&](StoredContent& file) {
+                      EXPECT_TRUE(file.complete());
+                      ++looked_at;
+                      if (disk_fails) throw Error("the disk fails");
+                      file.sync();
+                    }});
   const auto tell = [&](msg::ToSchedulerMessage message) {
-    return syncing.handle(0, {.peer = "a", .sender = {}, .message = std::move(message)});
+    return careful.handle(0, {.peer = "a", .sender = {}, .message = std::move(message)});
   };
-  EXPECT_THAT(only<msg::WantedT>(tell(msg::OfferT{{}, message_bytes(encoded), 7}), "a").chunks, SizeIs(2));
-  for (const uint32_t chunk : {0u, 1u}) {
-    const Bytes bytes(part.begin() + chunk * kChunk, part.begin() + (chunk + 1) * kChunk);
-    only<msg::ChunkStoredT>(tell(msg::PutChunkT{{}, address_of(part), chunk, message_bytes(bytes)}), "a");
-  }
-  syncing.tick(1);
-  EXPECT_TRUE(store.open(manifest_of(part))->complete());
+  const auto offer_as_of = [&](const Bytes& file, uint64_t run) {
+    return tell(msg::OfferT{{}, message_bytes(manifest_of(file).encode()), run});
+  };
+  const auto put_chunk = [&](const Bytes& file, uint32_t chunk) {
+    const Bytes bytes(file.begin() + chunk * kChunk, file.begin() + (chunk + 1) * kChunk);
+    return tell(msg::PutChunkT{{}, address_of(file), chunk, message_bytes(bytes)});
+  };
+  const Bytes data = file_of(1, 1), part = file_of(2, 2);
+  only<msg::WantedT>(offer_as_of(data, 0), "a");
+  only<msg::ChunkStoredT>(put_chunk(data, 0), "a");
+  EXPECT_EQ(looked_at, 0) << "no snapshot has it";
+  only<msg::WantedT>(offer_as_of(part, 7), "a");
+  only<msg::ChunkStoredT>(put_chunk(part, 0), "a");
+  EXPECT_EQ(looked_at, 0) << "it is not whole";
+  EXPECT_THAT(only<msg::RefusedT>(put_chunk(part, 1), "a").reason, HasSubstr("the disk fails"));
+  EXPECT_THAT(only<msg::RefusedT>(offer_as_of(part, 7), "a").reason, HasSubstr("the disk fails"));
+  disk_fails = false;
+  EXPECT_THAT(only<msg::WantedT>(offer_as_of(part, 7), "a").chunks, IsEmpty());
+  EXPECT_EQ(looked_at, 3);
 }
 
 TEST_F(DataCoreTest, WhatIsOnlyReadMakesRoomForTheNext) {
