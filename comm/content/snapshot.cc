@@ -84,8 +84,9 @@ std::string format_snapshot(const Snapshot& snapshot) { return as_json(snapshot)
 std::string format_snapshots(const std::vector<Snapshot>& snapshots, size_t most_bytes) {
   std::string list;
   for (const Snapshot& snapshot : snapshots) {
-    const std::string next = (list.empty() ? "[" : ",") + format_snapshot(snapshot);
-    if (!list.empty() && list.size() + next.size() >= most_bytes) break;
+    const std::string next = format_snapshot(snapshot);
+    if (!list.empty() && list.size() + next.size() + 1 >= most_bytes) break;
+    list += list.empty() ? '[' : ',';
     list += next;
   }
   return list.empty() ? "[]" : list + ']';

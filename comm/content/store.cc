@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -131,8 +132,7 @@ class StoreRoom {
       remove(entries[oldest]);
   }
 
-  // Reserves bytes that are about to be written to the entry `own`. Removes the least recently used entries
-  // if that makes the room.
+  // Reserves bytes that are about to be written to the entry `own`. Removes entries if that makes the room.
   void take(const fs::path& own, uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     if (left_ < bytes) {
@@ -148,10 +148,23 @@ class StoreRoom {
     left_ -= bytes;
   }
 
+  void remove_last(std::set<std::string> addresses) {
+    const std::lock_guard lock(mutex_);
+    last_ = std::move(addresses);
+  }
+
+  std::vector<std::string> in_order_of_removal() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> addresses;
+    for (const Entry& entry : others({})) addresses.push_back(entry.path.stem().string());
+    return addresses;
+  }
+
  private:
   struct Entry {
     fs::path path;
     uint64_t size, taken;
+    bool last;
     timespec used;
   };
   // A process reserves this much at once. It does not see what other processes take meanwhile, so it must
@@ -159,7 +172,7 @@ class StoreRoom {
   static constexpr uint64_t kAtOnce = uint64_t{64} << 20, kLimitDivisor = 64;
   static constexpr size_t kMostEntries = 4096;  // more would make listing the folder slow
 
-  // All entries except `own`, the least recently used first.
+  // All entries except `own`, in the order in which they are removed.
   std::vector<Entry> others(const fs::path& own) const {
     std::vector<Entry> entries;
     std::error_code failure;
@@ -168,11 +181,13 @@ class StoreRoom {
       struct stat info {};
       const fs::path path = file->path();
       if (!is_data_of_store(path) || path == own || ::stat(path.c_str(), &info) != 0) continue;
-      entries.push_back({path, static_cast<uint64_t>(info.st_size), taken_bytes(info), info.st_mtim});
+      entries.push_back({path, static_cast<uint64_t>(info.st_size), taken_bytes(info),
+                         last_.contains(path.stem().string()), info.st_mtim});
     }
     if (failure) throw Error(folder_.string() + ": " + failure.message() + " (looking for room)");
     std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
-      return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+      return std::tuple(a.last, a.used.tv_sec, a.used.tv_nsec) <
+             std::tuple(b.last, b.used.tv_sec, b.used.tv_nsec);
     });
     return entries;
   }
@@ -180,7 +195,7 @@ class StoreRoom {
   bool remove(const Entry& entry) const {
     const auto file = locked_alone(entry.path);
     if (!file) return false;
-    log_info("removes {}, the least recently used of {}", entry.path.filename().string(), folder_.string());
+    log_info("removes {} from {} to make room", entry.path.filename().string(), folder_.string());
     return unlink_entry(entry.path);
   }
 
@@ -193,8 +208,9 @@ class StoreRoom {
   const fs::path folder_;
   const uint64_t limit_;
   const std::string limit_name_;
-  std::mutex mutex_;
-  uint64_t left_ = 0;  // bytes that may be written before the folder is measured again
+  mutable std::mutex mutex_;
+  std::set<std::string> last_;  // addresses of what is removed after everything else
+  uint64_t left_ = 0;           // bytes that may be written before the folder is measured again
 };
 
 StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool may_write,
@@ -394,6 +410,10 @@ bool ContentStore::link_to(const ContentId& id, const fs::path& to) const {
   link_or_copy(data_path(id), to);
   return true;
 }
+
+void ContentStore::remove_last(std::set<std::string> addresses) { room_->remove_last(std::move(addresses)); }
+
+std::vector<std::string> ContentStore::in_order_of_removal() const { return room_->in_order_of_removal(); }
 
 bool ContentStore::remove(const ContentId& id) {
   const fs::path path = data_path(id);

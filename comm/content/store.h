@@ -15,8 +15,8 @@
 //
 // Chunks take room when they are written; a manifest alone takes none. When the folder would grow beyond
 // its limit, or has more than 4096 entries, entries that nobody has open are removed. The least recently
-// used are removed first; use by a process that may only read does not count. Open entries are never
-// removed. A process measures the folder again after it has written 64 MiB or 1/64 of the limit, whichever
+// used are removed first, and those of remove_last() after all others; use by a process that may only read
+// does not count. Open entries are never removed. A process measures the folder again after it has written 64 MiB or 1/64 of the limit, whichever
 // is less, but at most once a chunk. Processes that write at the same time do not see each other's bytes in
 // between, so each of them may exceed the limit by that amount.
 //
@@ -124,8 +124,13 @@ class ContentStore {
   // some of which may be missing. False if there is no such entry.
   bool link_to(const ContentId& id, const std::filesystem::path& to) const;
 
+  // The addresses of all entries, in the order in which they would be removed to make room.
+  std::vector<std::string> in_order_of_removal() const;
   // False if somebody has the entry open.
   bool remove(const ContentId& id);
+  // These entries, whether they are there or not, are removed only if removing all others does not make
+  // enough room.
+  void remove_last(std::set<std::string> addresses);
 
  private:
   std::filesystem::path data_path(const ContentId& id) const;

@@ -13,10 +13,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/system/clock.h"
 #include "base/system/file.h"
 #include "base/system/log.h"
 #include "base/text/printable.h"
@@ -81,6 +83,14 @@ std::string stamp_of(const std::filesystem::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return errno_text(path.string());
   return fmt::format("{}.{:09} {} {}", info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_size, info.st_ino);
+}
+
+// Infinite if nobody knows. A change in the future, by another machine's clock, is an old one.
+double seconds_since_change(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto changed = std::filesystem::last_write_time(path, error);
+  const double seconds = Seconds(std::filesystem::file_time_type::clock::now() - changed).count();
+  return error || seconds < 0 ? std::numeric_limits<double>::infinity() : seconds;
 }
 
 Role role_named(const std::string& word, const std::string& place) {
@@ -202,7 +212,8 @@ std::optional<ClientKeys> read_client_keys(const std::string& key_file, const st
   return ClientKeys{read_key_file(key_file), parse_key(scheduler_key, "--scheduler-key")};
 }
 
-AllowList::AllowList(std::filesystem::path path) : path_(std::move(path)), stamp_(stamp_of(path_)) {
+AllowList::AllowList(std::filesystem::path path, double settled_after)
+    : path_(std::move(path)), settled_after_(settled_after), stamp_(stamp_of(path_)) {
   try {
     entries_ = parse_allow_list(read_text_file(path_, kListBytes), path_.string());
   } catch (const UsageError&) {
@@ -223,12 +234,18 @@ Identity AllowList::find(const std::string& public_key) {
 void AllowList::reload_if_changed() {
   const std::string stamp = stamp_of(path_);
   if (stamp == stamp_) return;
-  stamp_ = stamp;
+  const bool settled = seconds_since_change(path_) >= settled_after_;
+  if (settled) stamp_ = stamp;
   try {
-    entries_ = parse_allow_list(read_text_file(path_, kListBytes), path_.string());
-    log_info("{}: read again, {} keys", path_.string(), entries_.size());
+    std::map<std::string, Identity> entries =
+        parse_allow_list(read_text_file(path_, kListBytes), path_.string());
+    if (settled)
+      log_info("{}: read again, {} keys", path_.string(), entries.size());
+    else
+      entries.merge(entries_);
+    entries_ = std::move(entries);
   } catch (const Error& error) {
-    log_error("the previous allow-list stays in force: {}", error.what());
+    if (settled) log_error("the previous allow-list stays in force: {}", error.what());
   }
 }
 

@@ -156,15 +156,20 @@ nlohmann::json OwnerService::answer(const std::string& request) {
   std::string rest;
   const bool is_good =
       !(words >> rest) && (!minutes || (verb == "pause" && *minutes > 0 && *minutes <= kMostMinutes));
+  const auto seconds = minutes ? std::optional(*minutes * 60) : std::nullopt;
   {
     const std::lock_guard lock(mutex_);
     if (!is_good || !is_known(verb))
       throw UsageError("'" + printable(request, 64) +
                        "' is not one of: status, pause [MINUTES], resume, drain");
-    const auto seconds = minutes ? std::optional(*minutes * 60) : std::nullopt;
     obey(verb, seconds);
     look(std::nullopt);
-    keep_wish(verb, seconds);
+  }
+  try {
+    keep_wish(verb, seconds);  // without the mutex, for which heartbeats wait: a busy disk may take long
+  } catch (const std::exception& error) {
+    throw Error(fmt::format("'{}' holds only until the agent ends, because it could not be written down: {}",
+                            verb, error.what()));
   }
   return status();
 }
@@ -175,7 +180,8 @@ void OwnerService::obey(const std::string& wish, std::optional<double> seconds) 
   if (wish == "drain") policy_.drain();
 }
 
-// The file holds the wish and, for a pause that ends by itself, when it ends. No file: the agent may work.
+// The file holds the wish and, for a pause that ends by itself, when it ends and how long it is. No file: the
+// agent may work. Called by one thread at a time.
 void OwnerService::keep_wish(const std::string& wish, std::optional<double> seconds) const {
   if (wish == "status") return;
   if (wish == "resume") {
@@ -183,7 +189,8 @@ void OwnerService::keep_wish(const std::string& wish, std::optional<double> seco
     return;
   }
   AtomicFile file(wish_file_);
-  file.write(seconds ? fmt::format("{} {:.0f}\n", wish, unix_time() + *seconds) : wish + '\n');
+  file.write(seconds ? fmt::format("{} {:.0f} {:.0f}\n", wish, unix_time() + *seconds, *seconds)
+                     : wish + '\n');
   file.commit();
 }
 
@@ -198,6 +205,8 @@ void OwnerService::recall_wish() {
                 " does not say what the owner wants of this agent; remove it if the agent may work");
   std::optional<double> seconds;
   if (double end = 0; words >> end) seconds = end - unix_time();
+  // The machine's clock may be far behind, as after a start without a battery for it.
+  if (double length = 0; seconds && words >> length) seconds = std::min(*seconds, length);
   if (seconds && *seconds <= 0) return;
   log_info("its owner's last wish was: {}", wish);
   obey(wish, seconds);

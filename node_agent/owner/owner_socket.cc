@@ -199,7 +199,7 @@ nlohmann::json ask_agent(const fs::path& path, const std::string& request) {
   nlohmann::json answer = nlohmann::json::parse(*line, nullptr, false);
   if (!answer.is_object()) throw Error(path.string() + ": what answers here is no agent");
   if (answer.contains("error"))
-    throw Error("the agent refuses: " + printable(answer["error"].dump(), kMostRequest));
+    throw Error("the agent says: " + printable(answer["error"].dump(), kMostRequest));
   return answer;
 }
 

@@ -281,13 +281,26 @@ class SnapshotKeeper::Impl {
     changed_.notify_all();
   }
 
+  // An error of the disk leaves files behind, which is no reason to end the agent.
+  void warns_of_disk(const std::function<void()>& remove) {
+    try {
+      remove();
+    } catch (const std::exception& error) {
+      if (disk_errors_.next())
+        log_warning("files of a snapshot cannot be removed: {} (number {})", error.what(),
+                    disk_errors_.count());
+    }
+  }
+
   void remove_unneeded() {
     for (const OwnSnapshots::Forgotten& snapshot : own_.take_forgotten()) {
       for (const comm::ContentId& file : snapshot.contents) removals_.forget(file);
-      sender_.remove(snapshot);
+      warns_of_disk([&] { sender_.remove(snapshot); });
     }
     removals_.carry_out(own_.contents(), policy_.held(), [this](const comm::ContentId& file) {
-      return store_.remove(file) || !store_.manifest(file);
+      bool gone = false;
+      warns_of_disk([&] { gone = store_.remove(file) || !store_.manifest(file); });
+      return gone;
     });
   }
 
@@ -298,6 +311,7 @@ class SnapshotKeeper::Impl {
   std::string public_key_;
 
   // Used by the keeper's thread only.
+  LogLimit disk_errors_;
   HolderLinks links_;
   const std::unique_ptr<comm::ContentStore> local_store_;
   OwnSnapshots own_;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "base/system/file.h"
+#include "base/system/log.h"
 #include "comm/content/snapshot.h"
 #include "comm/content/store.h"
 #include "comm/content/transfer/transfer.h"
@@ -30,6 +31,8 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;  // of bytes that wait to be placed
 constexpr double kTellEvery = 1;                  // seconds
+constexpr size_t kMostLogBytes = size_t{1}
+                                 << 30;  // of an own log, which has more events than a scheduler keeps
 constexpr const char* kFetchedExperiment = "experiment.toml";
 constexpr const char* kFetchedLog = "log.jsonl";
 
@@ -226,7 +229,7 @@ Record record_of(const comm::control::SchedulerAddress& scheduler, uint64_t run,
 
 std::vector<std::string> lines_of(const fs::path& log) {
   std::vector<std::string> lines;
-  std::istringstream text(fs::exists(log) ? read_text_file(log) : std::string());
+  std::istringstream text(fs::exists(log) ? read_text_file(log, kMostLogBytes) : std::string());
   for (std::string line; std::getline(text, line);) lines.push_back(line);
   return lines;
 }
@@ -283,6 +286,7 @@ std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& s
                                         const fs::path& folder, const FetchOptions& options) {
   PoolClient client(scheduler);
   std::vector<comm::Snapshot> wanted = stored_checkpoints(client, run);
+  const uint64_t newest = wanted.empty() ? 0 : wanted.front().step;
   if (options.newest > 0) {
     const auto old =
         wanted.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(wanted.size(), options.newest));
@@ -304,7 +308,17 @@ std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& s
         throw Error("this scheduler keeps no files: start modelet-scheduler with --state or --store");
       fetcher.emplace(comm::control::with_port(scheduler, port), folder, options);
     }
-    fetcher->fetch(snapshot, paths.back().parent_path());
+    try {
+      fetcher->fetch(snapshot, paths.back().parent_path());
+    } catch (const comm::Refusal& refusal) {
+      if (snapshot.step == newest) throw;
+      // The store has needed the room of an older checkpoint.
+      log_warning("{} cannot be fetched any more: {}", shard::step_name(snapshot.step), refusal.what());
+      fetcher->remove_leftovers();
+      fetcher.reset();  // its link must not be used again
+      paths.pop_back();
+      continue;
+    }
     if (options.arrived) options.arrived(paths.back());
   }
   if (fetcher) fetcher->remove_leftovers();

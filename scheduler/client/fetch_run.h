@@ -60,8 +60,9 @@ std::filesystem::path fetched_path(const std::filesystem::path& folder,
                                    const std::filesystem::path& elsewhere);
 
 // Fetches the checkpoints that the scheduler's store has and the folder lacks. Returns the folders of all
-// checkpoints that were to be there, newest first. Throws Error if the scheduler keeps no files, refuses, or
-// cannot be reached.
+// checkpoints that are there now, newest first. An older one that the store has removed meanwhile is left
+// out, with a warning. Throws Error if the scheduler keeps no files, refuses the newest one, or cannot be
+// reached.
 std::vector<std::filesystem::path> fetch_checkpoints(const comm::control::SchedulerAddress& scheduler,
                                                      uint64_t run, const std::filesystem::path& folder,
                                                      const FetchOptions& options);

@@ -267,7 +267,7 @@ void LocalPool::stop_all() {
   stop(std::min<size_t>(1, processes_.size()), processes_.size());
   stop(0, std::min<size_t>(1, processes_.size()));
   std::error_code ignored;  // if this fails, files stay behind, which does no harm
-  std::filesystem::remove_all(files_, ignored);
+  if (!keeps_files_) std::filesystem::remove_all(files_, ignored);
   std::filesystem::remove_all(folder_, ignored);
 }
 

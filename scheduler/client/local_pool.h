@@ -58,6 +58,8 @@ class LocalPool {
   std::filesystem::path store() const { return files_ / "scheduler" / "store"; }
   // Restarts processes that have ended, and logs that. Throws Error if processes have ended too often.
   void check();
+  // What the processes keep stays on the disk when this object ends.
+  void keep_files() { keeps_files_ = true; }
 
   struct Process {
     std::string name;
@@ -85,6 +87,7 @@ class LocalPool {
   std::filesystem::path
       folder_;  // keys, sockets, logs; like files_ closed to other users and removed at the end
   std::filesystem::path files_;
+  bool keeps_files_ = false;
   std::vector<Process> processes_;
   comm::control::SchedulerAddress scheduler_{""};
   SteadyClock clock_;

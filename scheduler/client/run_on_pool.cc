@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system/clock.h"
 #include "scheduler/client/fetch_run.h"
 #include "scheduler/client/run_fetcher.h"
 #include "scheduler/core/core.h"
@@ -95,9 +96,9 @@ class FetchedRun {
         run_(id),
         folder_(run.submission.out),
         newest_(run.submission.experiment.train.keep_checkpoints),
-        store_(run.own_store),
+        options_(run),
         reporter_(reporter),
-        fetcher_(std::in_place, scheduler, id, folder_, newest_, store_) {}
+        fetcher_(std::in_place, scheduler, id, folder_, newest_, run.own_store) {}
 
   void handle(json event) {
     for (const char* key : {"path", "checkpoint"})
@@ -132,18 +133,31 @@ class FetchedRun {
     std::string trouble;
     try {
       fetch_all();
-    } catch (const Error& error) {
-      trouble = fmt::format("run {} has ended, but its last files are not here{}: {}", run_,
-                            !store_.empty() ? "" : " yet", error.what());
+    } catch (const std::exception& error) {
+      trouble = fmt::format(
+          "run {} has ended, but its last files are not here yet: {}; {}modelet fetch {} --out {} "
+          "brings them",
+          run_, error.what(), how_to_find_them(), run_, folder_.string());
     }
     report_if([this](const std::filesystem::path& path) { return arrived_.contains(path); });
-    if (!trouble.empty() && !store_.empty()) reporter_.fail(trouble);
-    if (!trouble.empty())
-      throw Error(fmt::format("{}; modelet fetch {} --out {} brings them", trouble, run_, folder_.string()));
+    if (!trouble.empty() && has_own_pool()) {
+      if (options_.keep_store) options_.keep_store();
+      reporter_.fail(trouble);
+    }
+    if (!trouble.empty()) throw Error(trouble);
     if (last_) reporter_.handle(*last_);
   }
 
  private:
+  bool has_own_pool() const { return !options_.own_store.empty(); }
+  // What is to be done before they can be fetched.
+  std::string how_to_find_them() const {
+    return !has_own_pool()
+               ? ""
+               : fmt::format("they stay in {0}: modelet-scheduler --insecure --state {0} has them, and ",
+                             options_.own_store.parent_path().string());
+  }
+
   // Reports waiting events whose checkpoint is here, in the order in which they came.
   template <class IsHere>
   void report_if(const IsHere& is_here) {
@@ -154,15 +168,21 @@ class FetchedRun {
     });
   }
 
-  // Fetches the checkpoints, and tries once more because the scheduler may just have gone away.
+  // Fetches the checkpoints. Tries once more because the scheduler may just have gone away, and for longer if
+  // there will be no other time: an own pool ends now, and this disk may be full.
   void fetch_all() {
     const FetchOptions options{
         .newest = newest_, .arrived = [this](const std::filesystem::path& path) { arrived_.insert(path); }};
-    try {
-      fetch_checkpoints(scheduler_, run_, folder_, options);
-    } catch (const Error&) {
+    const Stopwatch watch;
+    for (bool again = true;; again = has_own_pool() && watch.seconds() < options_.patience) {
+      try {
+        fetch_checkpoints(scheduler_, run_, folder_, options);
+        return;
+      } catch (const std::exception&) {
+        if (!again) throw;
+      }
       std::this_thread::sleep_for(kFetchAgain);
-      fetch_checkpoints(scheduler_, run_, folder_, options);
+      if (options_.check) options_.check();
     }
   }
 
@@ -170,7 +190,7 @@ class FetchedRun {
   const uint64_t run_;
   const std::filesystem::path folder_;
   const uint32_t newest_;
-  const std::filesystem::path store_;  // of a pool that ends with the run; empty: the pool stays
+  const RunOnPool& options_;
   EndReporter& reporter_;
   std::optional<RunFetcher> fetcher_;
   std::set<std::filesystem::path> arrived_;  // checkpoints that fetch_all() found

@@ -21,8 +21,11 @@ struct RunOnPool {
   bool fetch = false;
   // If the pool belongs to this process and ends with the run: the folder of its store.
   std::filesystem::path own_store = {};
-  double patience = kPatienceSeconds;  // seconds for which the scheduler may be away
-  std::function<void()> check = {};    // called several times a second; may throw, which ends the watching
+  // Called if files of the run stay in own_store, because they could not be placed in submission.out.
+  std::function<void()> keep_store = {};
+  // Seconds for which the scheduler may be away, and for which placing files from own_store is tried again.
+  double patience = kPatienceSeconds;
+  std::function<void()> check = {};  // called several times a second; may throw, which ends the watching
 };
 
 // Submits a run and reports it until it has ended, for `modelet train --nodes N` and `modelet submit

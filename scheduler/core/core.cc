@@ -164,19 +164,22 @@ std::vector<msg::NodeStatusT> Core::nodes() const {
   return list;
 }
 
+// What an ended run leaves behind would soon fill the store. It stays there until its room is needed.
 std::map<std::string, std::string> Core::data_in_use() const {
   std::map<std::string, std::string> addresses;
-  const auto add_files = [&](const Run& run, const comm::Snapshot& snapshot) {
-    for (const comm::SnapshotFile& file : snapshot.files)
-      addresses.insert({comm::to_text(file.content), run.submitter});
-  };
+  for (const auto& [id, run] : pool_.runs)
+    if (!has_ended(run.state))
+      for (const std::string& address : run.stored_data()) addresses.insert({address, run.submitter});
+  return addresses;
+}
+
+std::set<std::string> Core::known_data() const {
+  std::set<std::string> addresses;
   for (const auto& [id, run] : pool_.runs) {
-    // What an ended run leaves behind would soon fill the store. It stays there until its room is needed.
-    if (has_ended(run.state)) continue;
-    if (run.snapshots.newest() != nullptr) add_files(run, *run.snapshots.newest());
-    addresses.insert({{run.submit.train_data, run.submitter}, {run.submit.test_data, run.submitter}});
-    for (const comm::Snapshot& snapshot : run.snapshots.stable()) add_files(run, snapshot);
-    for (const std::string& address : run.resume_files) addresses.insert({address, run.submitter});
+    addresses.merge(run.stored_data());
+    for (const Snapshots::Unfinished& each : run.snapshots.unfinished())
+      for (const comm::SnapshotFile& file : each.snapshot.files)
+        addresses.insert(comm::to_text(file.content));
   }
   return addresses;
 }

@@ -60,6 +60,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -99,9 +100,11 @@ class Core {
   std::vector<comm::control::RunStatusT> runs() const;
   std::vector<comm::control::NodeStatusT> nodes() const;
   // The addresses of the files that the store must keep, each with the key that submitted one of the runs
-  // which need it: data and snapshots of runs that have not ended. What an ended run has left in the store is removed
-  // when its room is needed, the least recently used first.
+  // which need it: data and snapshots of runs that have not ended.
   std::map<std::string, std::string> data_in_use() const;
+  // The addresses of data and snapshots of all runs that are known, ended or not. If the store needs room, it
+  // removes other files first, such as those of superseded snapshots.
+  std::set<std::string> known_data() const;
   // The addresses of files that runs have made and that the user may want, each with the key that submitted
   // the run.
   std::multimap<std::string, std::string> results() const;

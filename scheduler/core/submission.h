@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "base/experiment/experiment.h"
+#include "comm/content/snapshot.h"
 #include "comm/control/control.h"
 
 namespace modelet::scheduler {
 
-// The limit for one run. Planning so many modelets takes seconds, and each is a file of a checkpoint.
-inline constexpr uint64_t kMostModelets = 16384;
+// The limit for one run. Planning so many modelets takes seconds, and each is a file of a snapshot, two with
+// the best weights so far; a few other files come on top.
+inline constexpr uint64_t kMostModelets = comm::kMostSnapshotFiles / 2 - 8;
 
 struct Submission {
   Experiment experiment;

@@ -18,7 +18,8 @@ namespace {
 // Seconds. A client that watches a run gets its status at least once a second, even if agents send heartbeats
 // less often.
 constexpr double kLongestTick = 1;
-constexpr size_t kMostTogether = 64;  // messages
+constexpr double kTellStoreSeconds = 5;  // what is told in between follows from the ledger's changes
+constexpr size_t kMostTogether = 64;     // messages
 
 const std::string& checked_endpoint(const ServerOptions& options) {
   comm::check_endpoint(options.listen, true);
@@ -93,7 +94,7 @@ Server::Server(const ServerOptions& options)
 
 void Server::run() {
   const SteadyClock clock;
-  double next_tick = clock.now();
+  double next_tick = clock.now(), next_told = next_tick;
   size_t handled = 0;  // messages since actions were last carried out
   while (!stop_) {
     // Everything that has arrived is read before time passes. Otherwise a busy scheduler could take an agent
@@ -117,6 +118,8 @@ void Server::run() {
     next_tick = clock.now() + tick_;
     handle(clock.now(), Tick{});
     carry_out(clock.now());
+    if (clock.now() < next_told) continue;
+    next_told = clock.now() + kTellStoreSeconds;
     tell_store();
   }
 }
@@ -138,7 +141,8 @@ void Server::carry_out(double now) {
       }
     if (changes) {
       if (persist_) persist_(*changes);
-      tell_store();  // a client that is told of a result may fetch it at once
+      // A client that is told of a result may fetch it at once.
+      if (!changes->runs.empty() || !changes->forgotten_runs.empty()) tell_store();
     }
     for (Action& action : actions) act(now, action);
   }
@@ -146,7 +150,7 @@ void Server::carry_out(double now) {
 
 void Server::tell_store() {
   if (!data_) return;
-  data_->keep(core_.data_in_use());
+  data_->keep(core_.data_in_use(), core_.known_data());
   policy_.set_results(core_.results());
 }
 

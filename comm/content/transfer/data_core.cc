@@ -29,7 +29,8 @@ class Busy : public Error {
 DataCore::DataCore(const DataServerOptions& options)
     : options_(options), store_(options.store, options.store_bytes, options.names.limit) {}
 
-void DataCore::keep(std::map<std::string, std::string> addresses) {
+void DataCore::keep(std::map<std::string, std::string> addresses, std::set<std::string> remove_last) {
+  store_.remove_last(std::move(remove_last));
   kept_ = std::move(addresses);
   kept_.erase("");  // runs whose data is not in the store have no address
 }
@@ -199,13 +200,14 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
   };
   if (all() <= most) return;
   std::erase_if(of_key, [&](const auto& sent) { return !store_.manifest(parse_content_id(sent.first)); });
-  for (auto sent = of_key.begin(); sent != of_key.end() && all() > most;) {
-    const auto open = entries_.find(sent->first);
-    const bool needed = sent->first == address || kept_.contains(sent->first) ||
+  for (const std::string& other : all() > most ? store_.in_order_of_removal() : std::vector<std::string>()) {
+    if (all() <= most) break;
+    const auto open = entries_.find(other);
+    const bool needed = other == address || kept_.contains(other) ||
                         (open != entries_.end() && !open->second.offered_by.empty());
-    if (!needed && open != entries_.end()) entries_.erase(open);
-    const bool removed = !needed && store_.remove(parse_content_id(sent->first));
-    sent = removed ? of_key.erase(sent) : std::next(sent);
+    if (needed || !of_key.contains(other)) continue;
+    if (open != entries_.end()) entries_.erase(open);
+    if (store_.remove(parse_content_id(other))) of_key.erase(other);
   }
   if (all() > most)
     throw Error(fmt::format(

@@ -80,8 +80,8 @@ class DataCore {
 
   // Sets what runs need: the addresses of data, each with the key whose run needs it. That data is kept
   // open, so it is not removed, unless its key has too many entries open. Other data is removed when its
-  // room is needed.
-  void keep(std::map<std::string, std::string> addresses);
+  // room is needed, and that with these addresses, which somebody may want again, after the rest.
+  void keep(std::map<std::string, std::string> addresses, std::set<std::string> remove_last = {});
   // Closes entries, so that other users of the store in this process may fill or remove them.
   void close(const std::vector<std::string>& addresses);
 

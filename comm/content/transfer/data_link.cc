@@ -90,7 +90,7 @@ std::optional<control::FromSchedulerMessage> DataLink::receive(double seconds) {
   if (message) {
     silence_.lap();
     if (const auto* refusal = std::get_if<control::RefusedT>(&*message))
-      throw Error(fmt::format("{} refuses data: {}", options_.who, refusal->reason));
+      throw Refusal(fmt::format("{} refuses data: {}", options_.who, refusal->reason));
   } else if (silence_.seconds() > options_.give_up) {
     throw Error(fmt::format(
         "{} sent nothing for {:.0f} s; at {} its port for data must be reachable ({}). What has arrived is kept",

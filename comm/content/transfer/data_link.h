@@ -5,9 +5,9 @@
 // therefore repeated only if the connection was lost, if the other side had no time, or if the answer was
 // wrong. However slow the link, nothing travels twice without need.
 //
-// transfer.h has the questions. ask() throws Error if the other side refuses, is silent for `give_up`
-// seconds, or has no time for `longest_wait` seconds; it also passes on what `check` throws. After that the
-// link must not be used, because answers may still be on their way. One thread.
+// transfer.h has the questions. ask() throws Refusal if the other side refuses, and Error if it is silent for
+// `give_up` seconds, or has no time for `longest_wait` seconds; it also passes on what `check` throws. After
+// that the link must not be used, because answers may still be on their way. One thread.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,18 @@
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "base/system/clock.h"
 #include "comm/control/control.h"
 #include "comm/transport/rate_limit.h"
 
 namespace modelet::comm {
+
+// The other side has answered that it does not have the data, or does not want it.
+class Refusal : public Error {
+ public:
+  using Error::Error;
+};
 
 // Limits the mean rate in bytes a second, over all links that share it. 0: no limit. One thread.
 class Pace {

@@ -34,9 +34,10 @@ uint16_t DataServer::port() const {
   return static_cast<uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1)));
 }
 
-void DataServer::keep(std::map<std::string, std::string> addresses) {
+void DataServer::keep(std::map<std::string, std::string> addresses, std::set<std::string> remove_last) {
   const std::lock_guard lock(mutex_);
   to_keep_ = std::move(addresses);
+  to_remove_last_ = std::move(remove_last);
 }
 
 void DataServer::close(const std::vector<std::string>& addresses) {
@@ -50,7 +51,8 @@ void DataServer::run() {
     const auto received = socket_.receive(core_.has_work() ? 0 : kTurn, stop_.fd());
     {
       const std::lock_guard lock(mutex_);
-      if (auto addresses = std::exchange(to_keep_, std::nullopt)) core_.keep(std::move(*addresses));
+      if (auto addresses = std::exchange(to_keep_, std::nullopt))
+        core_.keep(std::move(*addresses), std::move(to_remove_last_));
       core_.close(std::exchange(to_close_, {}));
     }
     if (received) send(core_.handle(clock_.now(), *received));

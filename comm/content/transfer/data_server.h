@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,9 +40,10 @@ class DataServer {
   ~DataServer();
 
   const std::string& endpoint() const { return socket_.endpoint(); }
-  uint16_t port() const;                                    // only if the endpoint has one
-  void keep(std::map<std::string, std::string> addresses);  // as DataCore
-  void close(const std::vector<std::string>& addresses);    // as DataCore, a little later
+  uint16_t port() const;  // only if the endpoint has one
+  // As DataCore, a little later.
+  void keep(std::map<std::string, std::string> addresses, std::set<std::string> remove_last = {});
+  void close(const std::vector<std::string>& addresses);
 
  private:
   void run();
@@ -55,6 +57,7 @@ class DataServer {
   std::mutex mutex_;
   // Guarded by mutex_: what the thread has not passed to core_ yet.
   std::optional<std::map<std::string, std::string>> to_keep_;
+  std::set<std::string> to_remove_last_;  // belongs to to_keep_
   std::vector<std::string> to_close_;
   std::thread thread_;
 };

@@ -117,11 +117,20 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
   mailbox_.post(FromJob{std::move(done)});
 }
 
+// The agent has listened at this address before, so this machine has lost it: another node must do.
+std::unique_ptr<comm::ZmqTransport> JobRunner::listen() const {
+  try {
+    return std::make_unique<comm::ZmqTransport>(data_socket_);
+  } catch (const UsageError& error) {
+    throw PeerError(-1, std::string(error.what()) + " (start the agent again if its address has changed)");
+  }
+}
+
 void JobRunner::train(TrainJob description, const JobCheck& check, const JobFactory& make_job) {
   check(description);
   // Made before this thread may become an idle one: its threads, which move the messages for which other ranks wait,
   // would inherit that.
-  auto transport = std::make_unique<comm::ZmqTransport>(data_socket_);
+  std::unique_ptr<comm::ZmqTransport> transport = listen();
   leave_room();
   if (kept_) bring_snapshot(description);
   leave_room();

@@ -56,6 +56,7 @@ class JobRunner {
 
  private:
   void work(TrainJob job, const JobCheck& check, const JobFactory& make_job);
+  std::unique_ptr<comm::ZmqTransport> listen() const;
   void train(TrainJob description, const JobCheck& check, const JobFactory& make_job);
   void bring_snapshot(TrainJob& job) const;
   void post_event(const nlohmann::json& event);

@@ -83,10 +83,13 @@ void train_on_pool(Submission trained, Reporter& reporter) {
     trained.resume_files = send_checkpoint(server, shard::Checkpoint::open(trained.resume), nullptr);
     trained.resume.clear();
   }
-  run_on_pool(
-      pool.scheduler(),
-      {.submission = trained, .fetch = true, .own_store = pool.store(), .check = [&pool] { pool.check(); }},
-      reporter, stop);
+  run_on_pool(pool.scheduler(),
+              {.submission = trained,
+               .fetch = true,
+               .own_store = pool.store(),
+               .keep_store = [&pool] { pool.keep_files(); },
+               .check = [&pool] { pool.check(); }},
+              reporter, stop);
 }
 
 // The experiment in a file, unchanged.

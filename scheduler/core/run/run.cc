@@ -317,6 +317,14 @@ msg::RunStatusT Run::status(double now) const {
   return status;
 }
 
+std::set<std::string> Run::stored_data() const {
+  std::set<std::string> addresses(resume_files.begin(), resume_files.end());
+  addresses.insert({submit.train_data, submit.test_data});
+  for (const comm::Snapshot& snapshot : snapshots.stable())
+    for (const comm::SnapshotFile& file : snapshot.files) addresses.insert(comm::to_text(file.content));
+  return addresses;
+}
+
 void Run::tell_watchers(Pool& pool) const {
   for (const std::string& watcher : watchers) pool.send(watcher, status(pool.now));
 }

@@ -131,6 +131,8 @@ struct Run {
   uint64_t saved_step() const { return has_folder() ? checkpoint_step : snapshots.stable_step(); }
   bool needs_files_of(const Pool& pool, const std::string& node) const;  // to form its group, from this node
   bool has_last_files(const Pool& pool) const;
+  // The addresses of its data and of its stable snapshots, also if they are not in the store.
+  std::set<std::string> stored_data() const;
   comm::control::RunStatusT status(double now) const;
   void tell_watchers(Pool& pool) const;
   comm::control::RunEventT event_message(const RunEventRecord& event) const;

@@ -503,6 +503,30 @@ TEST_F(ContentStoreTest, RemovesWhatWasUsedLongestAgoAndNeverWhatIsOpen) {
   EXPECT_EQ(entries(), 3u) << "what was refused leaves nothing";
 }
 
+TEST_F(ContentStoreTest, WhatIsWantedIsRemovedLast) {
+  ContentStore small(folder, 2 * kChunk, "--limit");
+  std::vector<Bytes> files;
+  std::vector<std::string> addresses;
+  for (uint64_t i = 0; i < 4; ++i) {
+    files.push_back(random_bytes(kChunk, 200 + i));
+    addresses.push_back(to_text(manifest_of(files.back()).id()));
+  }
+  const auto add = [&](size_t i) { fill(*small.open(manifest_of(files[i])), files[i]); };
+  const auto is_there = [&](size_t i) { return fs::exists(folder / (addresses[i] + ".data")); };
+  add(0);
+  add(1);
+  age(folder / (addresses[0] + ".data"), 100);
+  small.remove_last({addresses[0], addresses[3]});
+  EXPECT_THAT(small.in_order_of_removal(), testing::ElementsAre(addresses[1], addresses[0]));
+  add(2);
+  EXPECT_TRUE(is_there(0)) << "although it was used longer ago";
+  EXPECT_FALSE(is_there(1));
+  small.remove_last({addresses[0], addresses[2], addresses[3]});
+  add(3);
+  EXPECT_FALSE(is_there(0)) << "nothing else is left";
+  EXPECT_TRUE(is_there(2) && is_there(3));
+}
+
 // The user may keep other things in the folder.
 TEST_F(ContentStoreTest, WhatIsNotItsOwnIsNeverRemoved) {
   ContentStore small(folder, 7 * kChunk, "--limit");

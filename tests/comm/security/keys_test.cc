@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <fstream>
 #include <functional>
 
@@ -143,7 +144,7 @@ TEST_F(KeysTest, AWrongLineOfTheAllowListIsNamed) {
 TEST_F(KeysTest, TheAllowListIsReadAgainWhenItChangesAndAWrongOneDoesNotCount) {
   const std::string first = make_key_pair().public_key, second = make_key_pair().public_key;
   const fs::path path = write("allowed", "agent " + first + " a\n");
-  AllowList list(path);
+  AllowList list(path, 0);
   write("allowed", "agent " + second + " longer-name\n");
   EXPECT_EQ(list.find(first).role, Role::kNobody);
   EXPECT_EQ(list.find(second).role, Role::kAgent);
@@ -152,6 +153,22 @@ TEST_F(KeysTest, TheAllowListIsReadAgainWhenItChangesAndAWrongOneDoesNotCount) {
   fs::remove(path);
   EXPECT_EQ(list.find(second).role, Role::kAgent);
   write("allowed", "user " + second + " b\n");
+  EXPECT_EQ(list.find(second).role, Role::kUser);
+}
+
+TEST_F(KeysTest, AnAllowListThatIsBeingWrittenTakesNoRights) {
+  const std::string first = make_key_pair().public_key, second = make_key_pair().public_key;
+  const fs::path path = write("allowed", "agent " + first + " a\n");
+  AllowList list(path, 3600);
+  write("allowed", "");
+  EXPECT_EQ(list.find(first).role, Role::kAgent);
+  write("allowed", "agent " + second.substr(0, 20));
+  EXPECT_EQ(list.find(first).role, Role::kAgent);
+  write("allowed", "user " + second + " b\n");
+  EXPECT_EQ(list.find(first).role, Role::kAgent);
+  EXPECT_EQ(list.find(second).role, Role::kUser) << "a new key counts at once";
+  fs::last_write_time(path, fs::last_write_time(path) - std::chrono::hours(2));
+  EXPECT_EQ(list.find(first).role, Role::kNobody);
   EXPECT_EQ(list.find(second).role, Role::kUser);
 }
 

@@ -107,6 +107,13 @@ TEST_F(OwnerServiceTest, TheWishOutlivesTheProgram) {
   }
 }
 
+TEST_F(OwnerServiceTest, AWishThatCannotBeWrittenDownIsFollowedAllTheSame) {
+  const OwnerService service(options());
+  fs::create_directories(owner_socket_path(folder_, "a").replace_extension("wish") / "in the way");
+  EXPECT_THAT(error_of([&] { ask("pause"); }), HasSubstr("'pause' holds only until the agent ends"));
+  EXPECT_EQ(ask("status")["reason"], "paused by the owner");
+}
+
 TEST_F(OwnerServiceTest, NotLentFromTheStart) {
   OwnerOptions none = options();
   const std::time_t now = std::time(nullptr);

@@ -21,6 +21,7 @@
 #include "scheduler/client/send_data.h"
 #include "tests/error_of.h"
 #include "tests/scheduler/client/fake_scheduler.h"
+#include "tests/scheduler/pools.h"
 #include "tests/shard/modelet/sample_checkpoint.h"
 
 namespace modelet::cli {
@@ -205,6 +206,22 @@ TEST_F(FetchRunTest, LeavesOutWhatTheStoreDoesNotHave) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+TEST_F(FetchRunTest, OlderCheckpointsMayBeGone) {
+  comm::ContentStore stored(folder / "store", uint64_t{1} << 30, "");
+  const auto remove = [&](const comm::Snapshot& snapshot) {
+    const comm::ContentId id = snapshot.files.back().content;
+    store->close({comm::to_text(id)});
+    test::wait_until([&] { return stored.remove(id); });
+  };
+  remove(kept[0]);
+  EXPECT_THAT(fetch(), ElementsAre(out / "checkpoints" / "step-0000000020"));
+  expect_same(20);
+  EXPECT_THAT(names_in(out / "checkpoints"), ElementsAre("step-0000000020"));
+  fs::remove_all(out);
+  remove(kept[1]);
+  EXPECT_THAT(error_of([&] { fetch(); }), HasSubstr("has no data")) << "nothing is newer";
+}
+
 TEST_F(FetchRunTest, GoesOnAfterAnAttemptThatWasCutOff) {
   int left = 3;
   EXPECT_THROW(fetch({.check =
@@ -279,6 +296,27 @@ TEST_F(FetchRunTest, ARunThatIsWatchedBringsItsFiles) {
   }
   const std::string path = (out / "checkpoints/step-0000000020").string();
   EXPECT_THAT(seen, ElementsAre("started ", "checkpoint " + path, "finished " + path));
+}
+
+// `modelet train --nodes N`: the pool ends with the process, which must not take the only copy with it.
+TEST_F(FetchRunTest, AStoreStaysIfItsFilesCannotBePlaced) {
+  fs::create_directories(out / "checkpoints");
+  std::ofstream(out / ".fetching") << "in the way";
+  std::ostringstream machines;
+  Reporter reporter(true, machines, ignored, {});
+  Submission submission;
+  submission.out = out;
+  bool kept_store = false;
+  const RunOnPool run{.submission = submission,
+                      .fetch = true,
+                      .own_store = folder / "store",
+                      .keep_store = [&] { kept_store = true; },
+                      .patience = 0};
+  const std::atomic<bool> stop{false};
+  EXPECT_THAT(error_of([&] { run_on_pool(scheduler->endpoint(), run, reporter, stop); }),
+              HasSubstr("modelet-scheduler --insecure --state"));
+  EXPECT_TRUE(kept_store);
+  EXPECT_THAT(machines.str(), HasSubstr(R"("event":"failed")"));
 }
 
 }  // namespace

@@ -355,6 +355,24 @@ TEST_F(RecoveryTest, WhatAnEndedRunHasLeftMakesRoom) {
   EXPECT_EQ(status().state, RunState::Finished);
   EXPECT_THAT(pool.core.data_in_use(), IsEmpty());
   EXPECT_THAT(pool.core.results(), Not(IsEmpty()));
+  for (const auto& [address, key] : pool.core.results())
+    EXPECT_THAT(pool.core.known_data(), testing::Contains(address)) << "superseded snapshots make room first";
+}
+
+TEST_F(RecoveryTest, FilesOfASupersededSnapshotAreNotKnownAnyMore) {
+  start({"a", "b"});
+  const auto addresses_of = [](const msg::SnapshotHeldT& message) {
+    std::set<std::string> addresses;
+    for (const comm::SnapshotFile& file : comm::parse_snapshot(message.files).files)
+      addresses.insert(comm::to_text(file.content));
+    return addresses;
+  };
+  const auto first = held(run, 1, 100, 0, {"a", "b"}), second = held(run, 1, 150, 0, {"a", "b"});
+  pool.receive("a", first);
+  EXPECT_THAT(pool.core.known_data(), testing::IsSupersetOf(addresses_of(first))) << "it may become stable";
+  snapshot(150);
+  EXPECT_THAT(pool.core.known_data(), testing::IsSupersetOf(addresses_of(second)));
+  EXPECT_THAT(pool.core.known_data(), testing::Not(testing::IsSupersetOf(addresses_of(first))));
 }
 
 TEST_F(RecoveryTest, WhoIsLostBeforeItsLastFilesAreInTheStoreIsReplaced) {

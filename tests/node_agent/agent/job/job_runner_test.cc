@@ -264,7 +264,8 @@ class IdleJob final : public Job {
   void prepare(const EventSink&) override { become_idle_thread(); }
   void run(comm::Group&, const EventSink&) override {
     // A thread gives itself its name once it has got a core.
-    while ((policies_ = policies_of_sockets()).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while ((policies_ = policies_of_sockets()).empty())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   void request_stop() override {}
   uint64_t step() const override { return 0; }
@@ -339,6 +340,23 @@ TEST_F(JobRunnerTest, WhatStandsInAFileDoesNotTravel) {
   const RunDoneT misfit = told(MisfitError("/data/a.csv: there is no column 'tags' among 1; known: root:x"));
   EXPECT_EQ(misfit.message, "/data/a.csv: there is no column '...'");
   EXPECT_TRUE(misfit.user_error);
+}
+
+// The machine had the address when the agent began.
+TEST_F(JobRunnerTest, ForANodeWhoseAddressHasChangedAnotherMayDo) {
+  may_prepare.set_value();
+  runner.abort("enough");
+  next<RunDoneT>();
+  JobRunner other{description(),
+                  {},
+                  [](const TrainJob&) {},
+                  [](TrainJob) -> std::unique_ptr<Job> { throw Error("was made"); },
+                  {.bind = "tcp://192.0.2.1:*"},  // an address for documentation (RFC 5737)
+                  mailbox};
+  const RunDoneT done = next<RunDoneT>();
+  EXPECT_THAT(done.message, testing::HasSubstr("192.0.2.1"));
+  EXPECT_TRUE(done.retry);
+  EXPECT_FALSE(done.user_error);
 }
 
 TEST_F(JobRunnerTest, ForARunThatIsNotAllowedNoDataIsFetched) {
