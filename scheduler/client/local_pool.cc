@@ -246,6 +246,13 @@ void LocalPool::check() {
   }
 }
 
+std::filesystem::path LocalPool::keep_files(const std::filesystem::path& folder) {
+  kept_ = folder;
+  for (int number = 2; std::filesystem::exists(kept_); ++number)
+    kept_ = fmt::format("{}-{}", folder.string(), number);
+  return kept_ / "scheduler";
+}
+
 // Stops the agents first, so that they can still tell the scheduler.
 void LocalPool::stop_all() {
   const auto wait_for = [](Process& process, const Stopwatch& watch) {
@@ -267,7 +274,10 @@ void LocalPool::stop_all() {
   stop(std::min<size_t>(1, processes_.size()), processes_.size());
   stop(0, std::min<size_t>(1, processes_.size()));
   std::error_code ignored;  // if this fails, files stay behind, which does no harm
-  if (!keeps_files_) std::filesystem::remove_all(files_, ignored);
+  if (kept_.empty())
+    std::filesystem::remove_all(files_, ignored);
+  else
+    std::filesystem::rename(files_, kept_, ignored);
   std::filesystem::remove_all(folder_, ignored);
 }
 

@@ -58,8 +58,9 @@ class LocalPool {
   std::filesystem::path store() const { return files_ / "scheduler" / "store"; }
   // Restarts processes that have ended, and logs that. Throws Error if processes have ended too often.
   void check();
-  // What the processes keep stays on the disk when this object ends.
-  void keep_files() { keeps_files_ = true; }
+  // When this object ends, what the processes keep is moved into this folder, or one with a number if it
+  // exists. Returns the scheduler's state in it.
+  std::filesystem::path keep_files(const std::filesystem::path& folder);
 
   struct Process {
     std::string name;
@@ -87,7 +88,7 @@ class LocalPool {
   std::filesystem::path
       folder_;  // keys, sockets, logs; like files_ closed to other users and removed at the end
   std::filesystem::path files_;
-  bool keeps_files_ = false;
+  std::filesystem::path kept_;  // files_ becomes this folder; empty: files_ is removed
   std::vector<Process> processes_;
   comm::control::SchedulerAddress scheduler_{""};
   SteadyClock clock_;

@@ -43,6 +43,8 @@ class EndReporter {
     reporter_.handle(event);
   }
 
+  void say(const std::string& what) { reporter_.note(what); }
+
   // Reports what a waiting run waits for, once for each reason.
   void note(const RunStatusT& status) {
     const bool waits = status.state == RunState::Queued || status.state == RunState::Waiting ||
@@ -134,29 +136,21 @@ class FetchedRun {
     try {
       fetch_all();
     } catch (const std::exception& error) {
-      trouble = fmt::format(
-          "run {} has ended, but its last files are not here yet: {}; {}modelet fetch {} --out {} "
-          "brings them",
-          run_, error.what(), how_to_find_them(), run_, folder_.string());
+      trouble = fmt::format("run {} has ended, but its last files are not here yet: {}", run_, error.what());
     }
     report_if([this](const std::filesystem::path& path) { return arrived_.contains(path); });
-    if (!trouble.empty() && has_own_pool()) {
-      if (options_.keep_store) options_.keep_store();
-      reporter_.fail(trouble);
-    }
-    if (!trouble.empty()) throw Error(trouble);
+    if (!trouble.empty() && has_own_pool())
+      reporter_.fail(fmt::format(
+          "{}; start modelet-scheduler --insecure --state {}, which has them, and modelet fetch {} --insecure --out "
+          "{} brings them",
+          trouble, options_.keep_store().string(), run_, folder_.string()));
+    if (!trouble.empty())
+      throw Error(fmt::format("{}; modelet fetch {} --out {} brings them", trouble, run_, folder_.string()));
     if (last_) reporter_.handle(*last_);
   }
 
  private:
   bool has_own_pool() const { return !options_.own_store.empty(); }
-  // What is to be done before they can be fetched.
-  std::string how_to_find_them() const {
-    return !has_own_pool()
-               ? ""
-               : fmt::format("they stay in {0}: modelet-scheduler --insecure --state {0} has them, and ",
-                             options_.own_store.parent_path().string());
-  }
 
   // Reports waiting events whose checkpoint is here, in the order in which they came.
   template <class IsHere>
@@ -174,12 +168,15 @@ class FetchedRun {
     const FetchOptions options{
         .newest = newest_, .arrived = [this](const std::filesystem::path& path) { arrived_.insert(path); }};
     const Stopwatch watch;
+    bool told = false;
     for (bool again = true;; again = has_own_pool() && watch.seconds() < options_.patience) {
       try {
         fetch_checkpoints(scheduler_, run_, folder_, options);
         return;
-      } catch (const std::exception&) {
+      } catch (const std::exception& error) {
         if (!again) throw;
+        if (has_own_pool() && !std::exchange(told, true))
+          reporter_.say(fmt::format("tries again to place the last files of run {}: {}", run_, error.what()));
       }
       std::this_thread::sleep_for(kFetchAgain);
       if (options_.check) options_.check();

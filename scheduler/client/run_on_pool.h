@@ -21,8 +21,10 @@ struct RunOnPool {
   bool fetch = false;
   // If the pool belongs to this process and ends with the run: the folder of its store.
   std::filesystem::path own_store = {};
-  // Called if files of the run stay in own_store, because they could not be placed in submission.out.
-  std::function<void()> keep_store = {};
+  // Called if files of the run are only in own_store, because they could not be placed in submission.out.
+  // Returns the state of a scheduler (modelet-scheduler --state) that has them, also after this process. Goes
+  // with own_store.
+  std::function<std::filesystem::path()> keep_store = {};
   // Seconds for which the scheduler may be away, and for which placing files from own_store is tried again.
   double patience = kPatienceSeconds;
   std::function<void()> check = {};  // called several times a second; may throw, which ends the watching

@@ -87,7 +87,7 @@ void train_on_pool(Submission trained, Reporter& reporter) {
               {.submission = trained,
                .fetch = true,
                .own_store = pool.store(),
-               .keep_store = [&pool] { pool.keep_files(); },
+               .keep_store = [&] { return pool.keep_files(fs::path(trained.out) / "kept-pool"); },
                .check = [&pool] { pool.check(); }},
               reporter, stop);
 }

@@ -306,16 +306,14 @@ TEST_F(FetchRunTest, AStoreStaysIfItsFilesCannotBePlaced) {
   Reporter reporter(true, machines, ignored, {});
   Submission submission;
   submission.out = out;
-  bool kept_store = false;
   const RunOnPool run{.submission = submission,
                       .fetch = true,
                       .own_store = folder / "store",
-                      .keep_store = [&] { kept_store = true; },
+                      .keep_store = [] { return "/kept/scheduler"; },
                       .patience = 0};
   const std::atomic<bool> stop{false};
   EXPECT_THAT(error_of([&] { run_on_pool(scheduler->endpoint(), run, reporter, stop); }),
-              HasSubstr("modelet-scheduler --insecure --state"));
-  EXPECT_TRUE(kept_store);
+              HasSubstr("modelet-scheduler --insecure --state /kept/scheduler"));
   EXPECT_THAT(machines.str(), HasSubstr(R"("event":"failed")"));
 }
 

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -80,6 +82,25 @@ TEST(LocalPool, StartsTheSchedulerAgainWhereItWas) {
       return false;  // the scheduler is not there yet
     }
   });
+}
+
+TEST(LocalPool, KeepsFilesIfAsked) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / "local_pool_keeps_files";
+  fs::remove_all(folder);
+  fs::create_directories(folder / "kept" / "of another time");
+  for (const bool keep : {false, true}) {
+    LocalPoolOptions options = fake_agents(1);
+    options.files = folder / ".pool";
+    LocalPool pool(options);
+    EXPECT_TRUE(fs::exists(options.files / "scheduler"));
+    if (!keep) continue;
+    EXPECT_EQ(pool.keep_files(folder / "kept"), folder / "kept-2" / "scheduler");
+  }
+  EXPECT_FALSE(fs::exists(folder / ".pool"));
+  EXPECT_TRUE(fs::exists(folder / "kept-2" / "scheduler"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 2);
+  fs::remove_all(folder);
 }
 
 TEST(LocalPool, WaitsLongerForAProcessThatEndsAgainAndAgain) {
