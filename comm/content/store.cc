@@ -125,7 +125,7 @@ class StoreRoom {
     if (all > limit_) {
       all = bytes;
       for (const Entry& entry : entries)
-        if (!locked_alone(entry.path)) all += entry.size;
+        if (entry.kept || !locked_alone(entry.path)) all += entry.size;
     }
     if (all > limit_) throw does_not_fit(bytes, all);
     for (size_t oldest = 0; entries.size() - oldest >= kMostEntries && oldest < entries.size(); ++oldest)
@@ -148,9 +148,10 @@ class StoreRoom {
     left_ -= bytes;
   }
 
-  void remove_last(std::set<std::string> addresses) {
+  void protect(std::set<std::string> kept, std::set<std::string> last) {
     const std::lock_guard lock(mutex_);
-    last_ = std::move(addresses);
+    kept_ = std::move(kept);
+    last_ = std::move(last);
   }
 
   std::vector<std::string> in_order_of_removal() const {
@@ -164,7 +165,7 @@ class StoreRoom {
   struct Entry {
     fs::path path;
     uint64_t size, taken;
-    bool last;
+    bool kept, last;
     timespec used;
   };
   // A process reserves this much at once. It does not see what other processes take meanwhile, so it must
@@ -182,7 +183,8 @@ class StoreRoom {
       const fs::path path = file->path();
       if (!is_data_of_store(path) || path == own || ::stat(path.c_str(), &info) != 0) continue;
       entries.push_back({path, static_cast<uint64_t>(info.st_size), taken_bytes(info),
-                         last_.contains(path.stem().string()), info.st_mtim});
+                         kept_.contains(path.stem().string()), last_.contains(path.stem().string()),
+                         info.st_mtim});
     }
     if (failure) throw Error(folder_.string() + ": " + failure.message() + " (looking for room)");
     std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
@@ -193,6 +195,7 @@ class StoreRoom {
   }
 
   bool remove(const Entry& entry) const {
+    if (entry.kept) return false;
     const auto file = locked_alone(entry.path);
     if (!file) return false;
     log_info("removes {} from {} to make room", entry.path.filename().string(), folder_.string());
@@ -209,8 +212,8 @@ class StoreRoom {
   const uint64_t limit_;
   const std::string limit_name_;
   mutable std::mutex mutex_;
-  std::set<std::string> last_;  // addresses of what is removed after everything else
-  uint64_t left_ = 0;           // bytes that may be written before the folder is measured again
+  std::set<std::string> kept_, last_;  // addresses; those of last_ are removed after all others
+  uint64_t left_ = 0;                  // bytes that may be written before the folder is measured again
 };
 
 StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool may_write,
@@ -411,7 +414,9 @@ bool ContentStore::link_to(const ContentId& id, const fs::path& to) const {
   return true;
 }
 
-void ContentStore::remove_last(std::set<std::string> addresses) { room_->remove_last(std::move(addresses)); }
+void ContentStore::protect(std::set<std::string> kept, std::set<std::string> last) {
+  room_->protect(std::move(kept), std::move(last));
+}
 
 std::vector<std::string> ContentStore::in_order_of_removal() const { return room_->in_order_of_removal(); }
 

@@ -15,8 +15,7 @@
 //
 // Chunks take room when they are written; a manifest alone takes none. When the folder would grow beyond
 // its limit, or has more than 4096 entries, entries that nobody has open are removed. The least recently
-// used are removed first, and those of remove_last() after all others; use by a process that may only read
-// does not count. Open entries are never removed. A process measures the folder again after it has written 64 MiB or 1/64 of the limit, whichever
+// used are removed first, except those of protect(); use by a process that may only read does not count. Open entries are never removed. A process measures the folder again after it has written 64 MiB or 1/64 of the limit, whichever
 // is less, but at most once a chunk. Processes that write at the same time do not see each other's bytes in
 // between, so each of them may exceed the limit by that amount.
 //
@@ -128,9 +127,9 @@ class ContentStore {
   std::vector<std::string> in_order_of_removal() const;
   // False if somebody has the entry open.
   bool remove(const ContentId& id);
-  // These entries, whether they are there or not, are removed only if removing all others does not make
-  // enough room.
-  void remove_last(std::set<std::string> addresses);
+  // What this object does not remove to make room, and what it removes only if removing all the rest does not
+  // make enough. These entries need not be there.
+  void protect(std::set<std::string> kept, std::set<std::string> last);
 
  private:
   std::filesystem::path data_path(const ContentId& id) const;

@@ -210,7 +210,7 @@ class SnapshotKeeper::Impl {
         forgotten.push_back(to_text(file));
       }
       server_->close(forgotten);
-      server_->keep(by_address(policy_.held()));
+      keep_held();
     });
   }
 
@@ -230,11 +230,19 @@ class SnapshotKeeper::Impl {
   }
 
  private:
+  // Neither files that arrive nor this node's own may take the room of what it holds. Any thread.
+  void keep_held() {
+    std::map<std::string, std::string> held = by_address(policy_.held());
+    std::set<std::string> addresses;
+    for (const auto& [address, node] : held) addresses.insert(address);
+    store_.protect(std::move(addresses), {});
+    server_->keep(std::move(held));
+  }
+
   // Called on the port's thread. keep() takes effect there before the next message.
   std::string why_not(const comm::Identity& sender, const msg::ToSchedulerMessage& message) {
     std::string reason = policy_.why_not(sender, message);
-    if (reason.empty() && std::holds_alternative<msg::OfferT>(message))
-      server_->keep(by_address(policy_.held()));
+    if (reason.empty() && std::holds_alternative<msg::OfferT>(message)) keep_held();
     return reason;
   }
 

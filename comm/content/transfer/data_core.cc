@@ -30,9 +30,11 @@ DataCore::DataCore(const DataServerOptions& options)
     : options_(options), store_(options.store, options.store_bytes, options.names.limit) {}
 
 void DataCore::keep(std::map<std::string, std::string> addresses, std::set<std::string> remove_last) {
-  store_.remove_last(std::move(remove_last));
   kept_ = std::move(addresses);
   kept_.erase("");  // runs whose data is not in the store have no address
+  std::set<std::string> kept;
+  for (const auto& [address, key] : kept_) kept.insert(address);
+  store_.protect(std::move(kept), std::move(remove_last));
 }
 
 void DataCore::close(const std::vector<std::string>& addresses) {
@@ -314,14 +316,30 @@ bool DataCore::has_most_open(const std::string& key) const {
   return !key.empty() && static_cast<size_t>(of_key) >= options_.most_open_of_key;
 }
 
-// Opens the data that runs need, because nobody removes open entries from the store.
+std::map<std::string, size_t> DataCore::open_of_keys() const {
+  std::map<std::string, size_t> open_of_keys;
+  for (const auto& [address, entry] : entries_) ++open_of_keys[entry.key];
+  return open_of_keys;
+}
+
+// A quarter of what may be open is left to what is sent and fetched.
+bool DataCore::is_crowded(const std::string& key, size_t open_of_key) const {
+  const auto is_most = [](size_t open, size_t limit) { return open >= limit - limit / 4; };
+  return is_most(entries_.size(), options_.most_open) ||
+         (!key.empty() && is_most(open_of_key, options_.most_open_of_key));
+}
+
+// Opens the data that runs need, because no process removes open entries from the store.
 void DataCore::open_what_runs_need() {
+  std::map<std::string, size_t> open = open_of_keys();
   for (const auto& [address, key] : kept_) {
-    if (entries_.contains(address) || entries_.size() >= options_.most_open || has_most_open(key)) continue;
+    if (entries_.contains(address) || is_crowded(key, open[key])) continue;
     try {
       const auto manifest = store_.manifest(parse_content_id(address));
       auto content = manifest ? store_.open_unverified(*manifest) : nullptr;
-      if (content) entries_[address] = {.content = std::move(content), .used = now_, .key = key};
+      if (!content) continue;
+      entries_[address] = {.content = std::move(content), .used = now_, .key = key};
+      ++open[key];
     } catch (const std::exception& error) {  // the run that needs it will be told; the others are opened
       if (refusals_.next()) log_warning("data {} of a run cannot be opened: {}", address, error.what());
     }
@@ -345,6 +363,17 @@ void DataCore::close_unused() {
     return !kept_.contains(open.first) && entry.offered_by.empty() &&
            ((entry.of_snapshot && entry.content->complete()) || now_ - entry.used > options_.close_seconds);
   });
+  std::map<std::string, size_t> of_keys = open_of_keys();
+  for (auto open = entries_.begin(); open != entries_.end();) {
+    const Entry& entry = open->second;
+    const bool is_idle = entry.of_snapshot && entry.content->complete() && entry.offered_by.empty();
+    if (is_idle && is_crowded(entry.key, of_keys[entry.key])) {
+      --of_keys[entry.key];
+      open = entries_.erase(open);
+    } else {
+      ++open;
+    }
+  }
 }
 
 }  // namespace modelet::comm

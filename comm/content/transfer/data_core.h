@@ -78,9 +78,10 @@ class DataCore {
   // Throws like ContentStore.
   explicit DataCore(const DataServerOptions& options);
 
-  // Sets what runs need: the addresses of data, each with the key whose run needs it. That data is kept
-  // open, so it is not removed, unless its key has too many entries open. Other data is removed when its
-  // room is needed, and that with these addresses, which somebody may want again, after the rest.
+  // Sets what runs need: the addresses of data, each with the key whose run needs it. That data is not removed
+  // to make room. It is also kept open, so that no other process removes it, as long as enough entries may
+  // still be opened. Other data is removed when its room is needed, and that of `remove_last`, which somebody
+  // may want again, after the rest.
   void keep(std::map<std::string, std::string> addresses, std::set<std::string> remove_last = {});
   // Closes entries, so that other users of the store in this process may fill or remove them.
   void close(const std::vector<std::string>& addresses);
@@ -133,6 +134,8 @@ class DataCore {
   void note_if_whole(Entry& entry);
   bool has_most_open(const std::string& key) const;
   void open_what_runs_need();
+  std::map<std::string, size_t> open_of_keys() const;
+  bool is_crowded(const std::string& key, size_t open_of_key) const;
   void close_unused();
   void close_longest_unused();
 

@@ -516,15 +516,18 @@ TEST_F(ContentStoreTest, WhatIsWantedIsRemovedLast) {
   add(0);
   add(1);
   age(folder / (addresses[0] + ".data"), 100);
-  small.remove_last({addresses[0], addresses[3]});
+  small.protect({}, {addresses[0], addresses[3]});
   EXPECT_THAT(small.in_order_of_removal(), testing::ElementsAre(addresses[1], addresses[0]));
   add(2);
   EXPECT_TRUE(is_there(0)) << "although it was used longer ago";
   EXPECT_FALSE(is_there(1));
-  small.remove_last({addresses[0], addresses[2], addresses[3]});
+  small.protect({}, {addresses[0], addresses[2], addresses[3]});
   add(3);
   EXPECT_FALSE(is_there(0)) << "nothing else is left";
   EXPECT_TRUE(is_there(2) && is_there(3));
+  small.protect({addresses[2], addresses[3]}, {});
+  EXPECT_THAT(error_of([&] { add(0); }), HasSubstr("does not fit"));
+  EXPECT_TRUE(is_there(2) && is_there(3)) << "although nobody has them open";
 }
 
 // The user may keep other things in the folder.
