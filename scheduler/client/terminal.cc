@@ -71,7 +71,8 @@ std::string wrapped(const std::string& text, size_t columns) {
     size_t end = start.size() == rest.size() ? start.size() : rest.rfind(kBetweenFields, start.size());
     // A field wider than the terminal stays whole, so that it can be copied.
     if (end == std::string::npos || end == 0) end = std::min(rest.find(kBetweenFields, 1), rest.size());
-    result += (result.empty() ? "" : "\n") + std::string(indent) + rest.substr(0, end);
+    if (!result.empty()) result += '\n';
+    result.append(indent).append(rest, 0, end);
     rest.erase(0, std::min(rest.find_first_not_of(' ', end), rest.size()));
     indent = kBetweenFields;
   }
