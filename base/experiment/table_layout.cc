@@ -41,6 +41,12 @@ class LayoutParser {
       if (item.starts_with(kCross)) add_cross(item);
     item_.clear();
     if (layout_.labels.empty()) fail("has no label; add one, such as 'label:click'");
+    for (const size_t label : layout_.labels)
+      if (std::ranges::count(layout_.categories, label) +
+              std::ranges::count(layout_.numbers, label, &TableLayout::Number::column) >
+          0)
+        fail("has '" + layout_.columns[label] +
+             "' as a label and as a feature, which samples without labels lack");
     if (layout_.categories.empty() && layout_.numbers.empty())
       fail("has no feature; add a column with cat, bin, num or log");
     return std::move(layout_);

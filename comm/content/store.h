@@ -14,9 +14,10 @@
 // finds the damage repairs it. A process that may only read the folder can use whole entries.
 //
 // Chunks take room when they are written; a manifest alone takes none. When the folder would grow beyond
-// its limit, or has more than 4096 entries, entries that nobody has open are removed. The least recently
-// used are removed first, except those of protect(); use by a process that may only read does not count. Open entries are never removed. A process measures the folder again after it has written 64 MiB or 1/64 of the limit, whichever
-// is less, but at most once a chunk. Processes that write at the same time do not see each other's bytes in
+// its limit, or has more than 4096 entries, entries that nobody has open are removed, the least recently used
+// first, except those of protect(). Use by a process that may only read does not count. Open entries are
+// never removed. A process measures the folder again after it has written 64 MiB or 1/64 of the limit,
+// whichever is less, but at most once a chunk. Processes that write at the same time do not see each other's bytes in
 // between, so each of them may exceed the limit by that amount.
 //
 // No call waits for another process: an entry that another process is filling is not opened. There are two

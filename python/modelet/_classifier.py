@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -120,6 +120,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError("y has several columns of classes; an indicator matrix (0 and 1) or one label a sample is needed")
         if kind != "multilabel-indicator":
             y = column_or_1d(y, warn=True)
+        elif not _data.is_indicator(y):  # scikit-learn's kind is that of any two values
+            raise ValueError("an indicator matrix has the values 0 and 1 only")
         return X, y
 
     def _set_classes(self, y: Any, classes: npt.ArrayLike | None) -> None:
@@ -234,8 +236,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         scores = scores.astype(np.float64)  # in single precision, large scores would all have the probability 1
         if self._is_softmax():
             return np.asarray(softmax(scores, axis=1))
-        one_by_one = np.asarray(expit(scores))
-        return one_by_one if self._multilabel else one_by_one / one_by_one.sum(axis=1, keepdims=True)
+        if self._multilabel:
+            return np.asarray(expit(scores))
+        return np.asarray(softmax(log_expit(scores), axis=1))  # in logarithms, because all may round to 0
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -29,6 +29,9 @@ def _csr_of_dense(X: npt.NDArray[Any]) -> Any:
 
 
 def _ids(indices: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    if indices.dtype != np.int32 and indices.size > 0 and (indices.min() < 0 or indices.max() >= 2**31):
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        raise _modelet.UsageError(f"the matrix has an entry in the column {wrong}, which no matrix has")
     return indices.view(np.uint32) if indices.dtype == np.int32 else indices.astype(np.uint32)
 
 
@@ -43,6 +46,11 @@ def indicator(Y: Matrix) -> Any:
         Y = Y.copy()
         Y.eliminate_zeros()
     return Y
+
+
+def is_indicator(Y: Matrix) -> bool:
+    values = Y.data if sp.issparse(Y) else Y
+    return bool(((values == 0) | (values == 1)).all())
 
 
 def samples(X: Matrix, Y: Any = None, labels: int = 0) -> _modelet.Samples:

@@ -132,6 +132,9 @@ nb::tuple Model::best(const Samples& samples, size_t k) {
   for_batches(samples, [&](size_t first, size_t count) {
     ranker_.rank_dense(pass_.output_input_transposed(), count, k, best, &batch_);
     for (size_t s = 0; s < count; ++s) {
+      if (best.labels(s).back() == shard::TopK::kNoLabel)
+        throw UsageError("row " + std::to_string(first + s) +
+                         ": its values are so large that scores are no numbers");
       std::ranges::copy(best.labels(s), found.data + (first + s) * k);
       std::ranges::copy(best.scores(s), scores.data + (first + s) * k);
     }

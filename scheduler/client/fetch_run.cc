@@ -29,10 +29,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kNoLimit = uint64_t{1} << 60;  // of bytes that wait to be placed
-constexpr double kTellEvery = 1;                  // seconds
-constexpr size_t kMostLogBytes = size_t{1}
-                                 << 30;  // of an own log, which has more events than a scheduler keeps
+constexpr uint64_t kNoLimit = uint64_t{1} << 60;   // of bytes that wait to be placed
+constexpr double kTellEvery = 1;                   // seconds
+constexpr size_t kMostLogBytes = size_t{1} << 30;  // of an own log, which a run of days may fill
 constexpr const char* kFetchedExperiment = "experiment.toml";
 constexpr const char* kFetchedLog = "log.jsonl";
 
@@ -312,8 +311,8 @@ std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& s
       fetcher->fetch(snapshot, paths.back().parent_path());
     } catch (const comm::Refusal& refusal) {
       if (snapshot.step == newest) throw;
-      // The store has needed the room of an older checkpoint.
-      log_warning("{} cannot be fetched any more: {}", shard::step_name(snapshot.step), refusal.what());
+      // The store may have needed the room of an older checkpoint.
+      log_warning("{} is left out: {}", shard::step_name(snapshot.step), refusal.what());
       fetcher->remove_leftovers();
       fetcher.reset();  // its link must not be used again
       paths.pop_back();

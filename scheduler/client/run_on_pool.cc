@@ -141,8 +141,8 @@ class FetchedRun {
     report_if([this](const std::filesystem::path& path) { return arrived_.contains(path); });
     if (!trouble.empty() && has_own_pool())
       reporter_.fail(fmt::format(
-          "{}; start modelet-scheduler --insecure --state {}, which has them, and modelet fetch {} --insecure --out "
-          "{} brings them",
+          "{}; start modelet-scheduler --insecure --state {}, which has them (meanwhile every user of this machine "
+          "can reach it), and modelet fetch {} --insecure --out {} brings them",
           trouble, options_.keep_store().string(), run_, folder_.string()));
     if (!trouble.empty())
       throw Error(fmt::format("{}; modelet fetch {} --out {} brings them", trouble, run_, folder_.string()));

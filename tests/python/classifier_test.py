@@ -48,6 +48,29 @@ def test_learns_many_labels(many_labels):
     np.testing.assert_array_equal(dense.predict(test_X), predicted.toarray())
 
 
+def test_only_zeros_and_ones_are_an_indicator(many_labels):
+    X, Y, _, _ = many_labels
+    for wrong in (2 * Y.toarray() - 1, Y.toarray() + 1, sp.csr_array(2 * Y)):
+        with pytest.raises(ValueError, match="0 and 1 only"):
+            quick().fit(X, wrong)
+
+
+def test_rows_far_from_all_others(many_labels):
+    X, Y, _, _ = many_labels
+    classifier = quick(normalize="none", loss="sigmoid", epochs=1).fit(X, np.asarray(Y.argmax(axis=1)).ravel())
+    far = sp.csr_array(np.full((1, X.shape[1]), -1e6, dtype=np.float32))
+    np.testing.assert_allclose(classifier.predict_proba(far).sum(axis=1), 1, rtol=1e-5)
+    with pytest.raises(modelet.UsageError, match="row 0: its values are so large"):
+        classifier.model_.predict(far * np.float32(3e32), len(classifier.classes_))
+
+
+def test_columns_that_no_matrix_has(many_labels):
+    X, Y, _, _ = many_labels
+    model = quick(epochs=1).fit(X, Y).model_
+    with pytest.raises(modelet.UsageError, match="the column 4294967296"):
+        model.predict(sp.csr_array((np.ones(1, dtype=np.float32), np.array([2**32]), np.array([0, 1])), shape=(1, X.shape[1])))
+
+
 def test_softmax_names_labels_too(many_labels):
     X, Y, test_X, test_Y = many_labels
     classifier = quick(loss="softmax").fit(X, Y)

@@ -83,11 +83,13 @@ void DataCore::note_if_whole(Entry& entry) {
 
 void DataCore::tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers) {
   if (!entry.offered_by.empty()) entry.used = now_;
-  for (const std::string& peer : std::exchange(entry.offered_by, {})) try {
+  for (const std::string& peer : std::exchange(entry.offered_by, {})) {
+    try {
       answers.push_back({peer, wanted(address, entry)});
     } catch (const std::exception& error) {  // an error of the disk
       answers.push_back({peer, refusal(error)});
     }
+  }
 }
 
 void DataCore::gone(const std::string& peer) {

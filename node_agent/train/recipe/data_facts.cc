@@ -89,7 +89,7 @@ DataFacts measure_facts(const shard::Dataset& train) {
       static_cast<double>(often) / static_cast<double>(std::max<size_t>(train.label_entries(), 1));
   facts.top_share = top / rows;
   if (facts.smallest > facts.largest) facts.smallest = facts.largest = 0;
-  facts.own_excluded = own.apart();
+  facts.own_excluded = facts.smallest > 0 && own.apart();  // an item that a sample has has a positive value
   facts.one_value = facts.smallest == facts.largest;
   return facts;
 }

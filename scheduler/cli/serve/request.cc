@@ -139,7 +139,15 @@ std::string query_of_fields(const Value& object, const Encoding& encoding, const
 
 // "7:0.5 9:1", or {"ids": [7, 9], "values": [0.5, 1]}. Without "values" all values are 1.
 std::string query_of_features(const Value& value, const std::string& where) {
-  if (value.is_string()) return as_one_line(value.get<std::string>(), std::string_view("\n\r", 2)) + '\n';
+  if (value.is_string()) {
+    const std::string text = as_one_line(value.get<std::string>(), std::string_view("\n\r", 2));
+    // A reader takes numbers without a value for labels, which no question has.
+    if (text.find_first_not_of(" \t") != std::string::npos && text.find(':') == std::string::npos)
+      refuse(where,
+             "a string like \"7:0.5 9:1\" is expected, with a value after each id; without values, give an "
+             "object with 'ids'");
+    return text + '\n';
+  }
   if (!value.is_object())
     refuse(where, "a string like \"7:0.5 9:1\" or an object with 'ids' and 'values' is expected");
   require_known_keys(value, std::vector<std::string>{"ids", "values"}, where);

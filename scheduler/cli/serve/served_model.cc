@@ -1,5 +1,6 @@
 #include "scheduler/cli/serve/served_model.h"
 
+#include <cmath>
 #include <streambuf>
 #include <utility>
 
@@ -78,6 +79,10 @@ ServedModel::Answer ServedModel::answer(const Query& query, size_t k, bool spars
   if (!reader->next(sample)) throw FormatError(query.where + ": there is no sample in it");
   const size_t depth = interpreter_.depth(k);
   const shard::TopK& best = sparse ? session.sparse(sample, depth) : session.dense(sample, depth);
+  // NaN is never among the best. An index may find nothing, which is no error of the question.
+  const bool found = best.labels(0).front() != shard::TopK::kNoLabel;
+  if (found ? !std::isfinite(best.scores(0).front()) : !sparse)
+    throw FormatError(query.where + ": its values are so large that scores are no numbers");
   Answer answer;
   interpreter_.interpret(best, 0, k, answer);
   return answer;

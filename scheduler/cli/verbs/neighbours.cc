@@ -36,7 +36,7 @@ uint32_t find_word(const shard::Embeddings& embeddings, const std::string& word)
 }
 
 void neighbours(const NeighboursOptions& options) {
-  const shard::Embeddings embeddings(shard::Checkpoint::open(shard::find_checkpoint(options.checkpoint)));
+  const shard::Embeddings embeddings(shard::Checkpoint::open(shard::find_model(options.checkpoint)));
   const auto found = embeddings.nearest(find_word(embeddings, options.word), options.k);
   json list = json::array();
   for (const auto& neighbour : found) {

@@ -36,7 +36,7 @@ TEST(TableLayout, ReadsTheNotation) {
 }
 
 TEST(TableLayout, ReadsRangesOfNumbersAlone) {
-  EXPECT_THAT(layout_of({"label:9", "cat:8..11"}).columns, ElementsAre("9", "8", "10", "11"));
+  EXPECT_THAT(layout_of({"label:7", "cat:8..11"}).columns, ElementsAre("7", "8", "9", "10", "11"));
 }
 
 TEST(TableLayout, KnowsCriteosColumns) {
@@ -61,6 +61,8 @@ TEST(TableLayout, ErrorsQuoteTheItem) {
       {{}, "has no label"},
       {{"cat:a"}, "has no label"},
       {{"label:a"}, "has no feature"},
+      {{"num:n", "label:click,buy", "cat:click"}, "has 'click' as a label and as a feature"},
+      {{"label:a", "log:a"}, "has 'a' as a label and as a feature"},
       {{"label:a", "cat"}, "'cat' is not KIND:COLUMNS"},
       {{"label:a", "cats:b"}, "'cats:b' has the unknown kind 'cats'; did you mean 'cat'?"},
       {{"label:a", "cat:"}, "'cat:' has an empty name"},

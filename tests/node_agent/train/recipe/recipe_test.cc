@@ -85,14 +85,14 @@ TEST(DataFacts, AreThoseOfTheSamples) {
 
 // 2,000 samples have 2 of 50 items as features and get either 2 other items, or any items, as labels.
 TEST(DataFacts, KnowWhetherLabelsAreNeverAmongTheFeatures) {
-  const auto facts_of = [](uint32_t last_label) {
+  const auto facts_of = [](uint32_t last_label, const char* value = "1") {
     const std::string text = ::testing::TempDir() + "items.txt",
                       prepared = ::testing::TempDir() + "items.mlt";
     std::ofstream out(text);
     out << "2000 50 50\n";
     for (uint32_t row = 0; row < 2000; ++row) {
       const uint32_t item = row % 46;
-      out << item << ',' << item + last_label << ' ' << item + 1 << ":1 " << item + 2 << ":1\n";
+      out << item << ',' << item + last_label << ' ' << item + 1 << ":1 " << item + 2 << ':' << value << '\n';
     }
     out.close();
     shard::prepare_data(text, Normalize::kNone, {}, prepared);
@@ -100,6 +100,7 @@ TEST(DataFacts, KnowWhetherLabelsAreNeverAmongTheFeatures) {
   };
   EXPECT_TRUE(facts_of(3).own_excluded);
   EXPECT_FALSE(facts_of(2).own_excluded);
+  EXPECT_FALSE(facts_of(3, "-1").own_excluded) << "a weight times this value would favour the item";
 }
 
 TEST(Recipe, ExcludesWhatSamplesHave) {

@@ -17,6 +17,7 @@ namespace modelet::cli {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Encoding reading(const std::string& toml) { return parse_encoding(toml, "test"); }
 
@@ -88,6 +89,17 @@ TEST(RequestTest, IdsKeepTheirValues) {
   ASSERT_TRUE(reader.next(sample));
   EXPECT_THAT(sample.features, ElementsAre(3, 7));
   EXPECT_THAT(sample.values, ElementsAre(-2e-5f, 0.1f));
+}
+
+// Readers take numbers without values for labels, so the answer would be that of a sample without features.
+TEST(RequestTest, FeaturesNeedValues) {
+  for (const char* features : {"7", "7,9", "7 9"})
+    EXPECT_THAT(test::error_of([&] {
+                  parse_request(R"({"features": ")" + std::string(features) + "\"}",
+                                reading("[data]\nformat='text'"), {});
+                }),
+                HasSubstr("with a value after each id"))
+        << features;
 }
 
 // A question that is accepted keeps the limits. Every other one is an error with a helpful text.
