@@ -228,6 +228,24 @@ class Serving(ProgramTest):
         self.assertIn(b"--read-seconds", answer)
         self.assertTrue(server.running())
 
+    def test_short_questions_do_not_wait_for_long_ones(self):
+        """Both threads make predictions when a third question is answered."""
+        self.serve(self.run_of("txt"), "--no-probabilities")
+        long = json.dumps({"samples": [{"text": "apple plum pear saw file " * 100}] * 1000})
+
+        def answered_meanwhile():
+            predicting = [self.connect() for _ in range(2)]
+            for connection in predicting:
+                connection.request("POST", "/v1/predict", long, JSON)
+            asking = self.connect()
+            found = any("modelet_requests_in_flight 3" in self.ask("GET", "/metrics", connection=asking)[1] for _ in range(50))
+            for connection in predicting:
+                answer = connection.getresponse()
+                answer.read()
+                self.assertEqual(answer.status, 200)
+            return found
+        wait_until(answered_meanwhile, "a third question is answered")
+
     def test_the_model_and_what_was_counted(self):
         run = self.run_of("txt")
         self.serve(run)

@@ -11,6 +11,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
@@ -20,7 +21,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -89,8 +89,9 @@ class HttpServer::Implementation {
   std::map<Connection*, std::weak_ptr<Connection>> connections_;
   size_t served_ = 0, turned_away_ = 0;  // open connections of both kinds
   bool ending_ = false, over_ = false;   // over_: run() has ended
-  asio::io_context context_;  // owns the connections, so they are destroyed before the members above
-  tcp::acceptor acceptor_;    // on a strand, like the timers
+  asio::io_context context_;   // owns the connections, so they are destroyed before the members above
+  asio::thread_pool workers_;  // make predictions; joined before the members above are destroyed
+  tcp::acceptor acceptor_;     // on a strand, like the timers
   asio::signal_set signals_;
   asio::steady_timer grace_, pause_;
 };
@@ -131,6 +132,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   static constexpr size_t kReadBytes = 64 << 10;
   static constexpr Seconds kLinger{2};
   static constexpr Seconds kLastPatience{1};
+  static constexpr std::chrono::milliseconds kCancelAgain{100};
 
   // How long the connection waits for a question. A client that was told to keep the connection may have sent
   // one before it can know that the server shuts down. So for a while such questions are still answered, and
@@ -145,11 +147,19 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   void set_deadline(Seconds seconds) {
     timed_out_ = false;
     timer_.expires_after(ticks(seconds));
+    cancel_when_over();
+  }
+
+  void cancel_when_over() {
     timer_.async_wait([self = shared_from_this()](Failure failure) {
       if (failure || self->timer_.expiry() > std::chrono::steady_clock::now()) return;
       self->timed_out_ = true;
+      if (!self->socket_.is_open()) return;
       Failure ignored;
       self->socket_.cancel(ignored);
+      // A read of several parts goes on if its next part was there already, so it is cancelled again.
+      self->timer_.expires_after(kCancelAgain);
+      self->cancel_when_over();
     });
   }
 
@@ -169,7 +179,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
                             });
   }
 
-  // Whether a question has arrived, although the time for it is over: all threads were busy.
+  // Whether a question has arrived, although the time for it is over: the thread was busy.
   bool came_just_in_time() {
     Failure failure;
     return timed_out_ && socket_.available(failure) > 0;
@@ -216,8 +226,15 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   }
 
   void answer() {
+    timer_.cancel();
     last_ = last_ || !parser_->get().keep_alive() || server_.service_.ending();
-    reply(server_.service_.handle(question()));
+    // Only predictions take long.
+    if (parser_->get().method() != http::verb::post) return reply(server_.service_.handle(question()));
+    asio::post(server_.workers_, [self = shared_from_this()] {
+      Reply reply = self->server_.service_.handle(self->question());
+      asio::post(self->socket_.get_executor(),
+                 [self, reply = std::move(reply)]() mutable { self->reply(std::move(reply)); });
+    });
   }
 
   // Answers a question that cannot be read.
@@ -313,7 +330,8 @@ HttpServer::Implementation::Implementation(Service& service, Statistics& statist
     : service_(service),
       statistics_(statistics),
       options_(options),
-      context_(static_cast<int>(options.threads)),
+      context_(1),
+      workers_(options.threads),
       acceptor_(asio::make_strand(context_)),
       signals_(context_, SIGTERM, SIGINT, SIGHUP),
       grace_(acceptor_.get_executor()),
@@ -420,10 +438,8 @@ void HttpServer::Implementation::end_connections() {
 bool HttpServer::Implementation::run(const std::function<void()>& hung_up) {
   wait_for_signals(hung_up);
   accept();
-  std::vector<std::thread> threads;
-  for (unsigned i = 1; i < options_.threads; ++i) threads.emplace_back([this] { context_.run(); });
   context_.run();
-  for (std::thread& thread : threads) thread.join();
+  workers_.stop();
   const std::lock_guard lock(mutex_);
   over_ = true;
   return connections_.empty();
