@@ -11,16 +11,17 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <csignal>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -81,17 +82,20 @@ class HttpServer::Implementation {
   void end_connections();
   void enter(const std::shared_ptr<Connection>& connection);
   void leave(Connection* connection, bool turned_away);
+  bool may_predict(const std::shared_ptr<Connection>& connection);
+  void predicted();
 
   Service& service_;
   Statistics& statistics_;
   const HttpOptions options_;
   std::mutex mutex_;
   std::map<Connection*, std::weak_ptr<Connection>> connections_;
-  size_t served_ = 0, turned_away_ = 0;  // open connections of both kinds
-  bool ending_ = false, over_ = false;   // over_: run() has ended
-  asio::io_context context_;   // owns the connections, so they are destroyed before the members above
-  asio::thread_pool workers_;  // make predictions; joined before the members above are destroyed
-  tcp::acceptor acceptor_;     // on a strand, like the timers
+  size_t served_ = 0, turned_away_ = 0;              // open connections of both kinds
+  unsigned predicting_ = 0;                          // threads
+  std::deque<std::shared_ptr<Connection>> waiting_;  // to predict
+  bool ending_ = false, over_ = false;               // over_: run() has ended
+  asio::io_context context_;  // owns the connections, so they are destroyed before the members above
+  tcp::acceptor acceptor_;    // on a strand, like the timers
   asio::signal_set signals_;
   asio::steady_timer grace_, pause_;
 };
@@ -120,6 +124,15 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
                                      "later, or raise --connections",
                                      server_.options_.connections)));
   }
+
+  // Answers the question that has been read. Call it if may_predict(), or when its turn has come.
+  void predict() {
+    Reply answer = server_.service_.handle(question());
+    server_.predicted();
+    reply(std::move(answer));
+  }
+
+  tcp::socket::executor_type executor() { return socket_.get_executor(); }
 
   // The server shuts down: an idle connection waits only a little longer for a question.
   void end() {
@@ -228,13 +241,9 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   void answer() {
     timer_.cancel();
     last_ = last_ || !parser_->get().keep_alive() || server_.service_.ending();
-    // Only predictions take long.
-    if (parser_->get().method() != http::verb::post) return reply(server_.service_.handle(question()));
-    asio::post(server_.workers_, [self = shared_from_this()] {
-      Reply reply = self->server_.service_.handle(self->question());
-      asio::post(self->socket_.get_executor(),
-                 [self, reply = std::move(reply)]() mutable { self->reply(std::move(reply)); });
-    });
+    const bool is_prediction = parser_->get().method() == http::verb::post;
+    if (!is_prediction) return reply(server_.service_.handle(question()));
+    if (server_.may_predict(shared_from_this())) predict();
   }
 
   // Answers a question that cannot be read.
@@ -330,8 +339,7 @@ HttpServer::Implementation::Implementation(Service& service, Statistics& statist
     : service_(service),
       statistics_(statistics),
       options_(options),
-      context_(1),
-      workers_(options.threads),
+      context_(static_cast<int>(options.threads) + 1),
       acceptor_(asio::make_strand(context_)),
       signals_(context_, SIGTERM, SIGINT, SIGHUP),
       grace_(acceptor_.get_executor()),
@@ -392,6 +400,32 @@ void HttpServer::Implementation::leave(Connection* connection, bool turned_away)
     asio::post(acceptor_.get_executor(), [this] { grace_.cancel(); });
 }
 
+// False if as many threads predict as may. The connection is then told when its turn has come.
+bool HttpServer::Implementation::may_predict(const std::shared_ptr<Connection>& connection) {
+  const std::lock_guard lock(mutex_);
+  if (predicting_ == options_.threads) {
+    waiting_.push_back(connection);
+    return false;
+  }
+  ++predicting_;
+  return true;
+}
+
+void HttpServer::Implementation::predicted() {
+  std::shared_ptr<Connection> next;
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.empty()) {
+      --predicting_;
+      return;
+    }
+    next = std::move(waiting_.front());
+    waiting_.pop_front();
+  }
+  const auto executor = next->executor();
+  asio::post(executor, [next = std::move(next)] { next->predict(); });
+}
+
 void HttpServer::Implementation::wait_for_signals(const std::function<void()>& hung_up) {
   signals_.async_wait([this, &hung_up](Failure failure, int signal) {
     if (failure) return;
@@ -438,11 +472,18 @@ void HttpServer::Implementation::end_connections() {
 bool HttpServer::Implementation::run(const std::function<void()>& hung_up) {
   wait_for_signals(hung_up);
   accept();
+  std::vector<std::thread> threads;  // one more than may predict, so that one is always there for the rest
+  for (unsigned i = 0; i < options_.threads; ++i) threads.emplace_back([this] { context_.run(); });
   context_.run();
-  workers_.stop();
-  const std::lock_guard lock(mutex_);
-  over_ = true;
-  return connections_.empty();
+  for (std::thread& thread : threads) thread.join();
+  const auto all_are_answered = [this] {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+    return connections_.empty();
+  };
+  const bool answered = all_are_answered();
+  waiting_.clear();
+  return answered;
 }
 
 HttpServer::HttpServer(Service& service, Statistics& statistics, const HttpOptions& options)

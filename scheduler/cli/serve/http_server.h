@@ -2,9 +2,11 @@
 // shutdown.
 //
 // A connection may send several questions (keep-alive), and may send the next one before it has its answer
-// (pipelining). Answers are sent in the order of the questions. One thread reads and writes; `threads` others
-// make predictions, so signals, time-outs and short questions do not wait for long ones. If a limit is exceeded, the server sends an answer and closes the connection: 408 to a client that
-// sends too slowly, 413 or 431 if it sends too much, and 503 if all connections are taken.
+// (pipelining). Answers are sent in the order of the questions. The thread that has read a question answers
+// it. At most `threads` threads predict at a time, and there is one more, so signals, time-outs and short
+// questions do not wait for long ones. If a limit is exceeded, the server sends an answer and closes the
+// connection: 408 to a client that sends too slowly, 413 or 431 if it sends too much, and 503 if all
+// connections are taken.
 //
 // Only http_server.cc includes Boost.Beast and Boost.Asio. One thread constructs and runs a server.
 #pragma once
@@ -21,7 +23,7 @@ namespace modelet::cli {
 
 struct HttpOptions {
   std::string listen = "127.0.0.1:8080";  // ADDRESS:PORT; port 0: any free port
-  unsigned threads = 1;                   // that make predictions
+  unsigned threads = 1;                   // that predict at a time
   size_t connections = 1024;
   size_t header_bytes = 16 << 10, body_bytes = 4 << 20;  // of a question
   Seconds read{10};                                      // from the first byte of a question to its last
