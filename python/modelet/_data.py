@@ -48,7 +48,8 @@ def indicator(Y: Matrix) -> Any:
     return Y
 
 
-def is_indicator(Y: Matrix) -> bool:
+def is_indicator(Y: Any) -> bool:
+    """Whether an array of numpy or a matrix of scipy has the values 0 and 1 only."""
     values = Y.data if sp.issparse(Y) else Y
     return bool(((values == 0) | (values == 1)).all())
 
