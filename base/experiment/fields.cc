@@ -235,8 +235,8 @@ constexpr Field kModel[] = {
      .target = at<&E::model, &E::Model::exclude_own>,
      .meaning =
          "features and labels are the same items with the same numbers (for example: given some of a customer's "
-         "items, predict the others), and no sample has an item as both: a label that is among a sample's features "
-         "is never predicted; needs centroids or pairs"},
+         "items, predict the others), and no sample has an item as both: a label that is among a sample's features, "
+         "whose values must be positive, is never predicted; needs centroids or pairs"},
 };
 
 constexpr Field kModelets[] = {

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     Layers = list[tuple[Floats, Floats]]
     Pairs = tuple[Any, Any]  # CSR matrices
 
-_OPSET = 18  # ScatterND with "add", as ScatterElements, and ReduceL2 with axes as an input
+_OPSET = 18  # ScatterND with "add", as ScatterElements
+_SMALLEST_LENGTH = 1e-36  # of a row; a shorter one counts as zero (shard/data/read/sample.h)
 _LARGEST_DENSE = 1 << 28  # elements of the direct path as a matrix
 _LARGEST_FILE = 1 << 30  # bytes of constants; more go into a second file, PATH.data (a protobuf has at most 2 GiB)
 
@@ -128,10 +129,14 @@ class _Graph:
         self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
         return name
 
-    def _rate(self, norm: str) -> str:
-        """1 / norm, or 1 where the norm is 0, so that rows of zeros stay."""
-        one, zero = self._constant(np.float32(1)), self._constant(np.float32(0))
-        return self._node("Div", [one, self._node("Where", [self._node("Greater", [norm, zero]), norm, one])])
+    def _cast(self, value: str, kind: int) -> str:
+        return self._node("Cast", [value], to=kind)
+
+    def _rate(self, squares: str) -> str:
+        """1 / length of rows, from their sums of squares; 1 for rows of zeros, which stay."""
+        one, length = self._constant(np.float64(1)), self._node("Sqrt", [squares])
+        long = self._node("GreaterOrEqual", [length, self._constant(np.float64(_SMALLEST_LENGTH))])
+        return self._node("Div", [one, self._node("Where", [long, length, one])])
 
     def _integers(self, *values: int) -> str:
         return self._constant(np.array(values, np.int64))
@@ -139,15 +144,17 @@ class _Graph:
     def sparse_input(self) -> str:
         """Adds the sparse inputs. Returns the activations of the first layer [rows, width]."""
         from onnx import TensorProto as T
+        from onnx import numpy_helper
 
         self._row, self._feature = self._input("row", T.INT64, ["n"]), self._input("feature", T.INT64, ["n"])
         self._value, rows = self._input("value", T.FLOAT, ["n"]), self._input("rows", T.INT64, [1])
         self._of_unit = self._value  # of rows of length one
         if self._normalise or self._pairs is not None:
-            squares = self._node("ScatterElements", [self._node("ConstantOfShape", [rows]), self._row,
-                                                     self._node("Mul", [self._value, self._value])], axis=0, reduction="add")
-            rate = self._rate(self._node("Sqrt", [squares]))
-            self._of_unit = self._node("Mul", [self._value, self._node("Gather", [rate, self._row])])
+            exact = self._cast(self._value, T.DOUBLE)  # squares of very large and very small floats are no floats
+            zeros = self._node("ConstantOfShape", [rows], value=numpy_helper.from_array(np.zeros(1)))
+            squares = self._node("ScatterElements", [zeros, self._row, self._node("Mul", [exact, exact])], axis=0, reduction="add")
+            rate = self._node("Gather", [self._rate(squares), self._row])
+            self._of_unit = self._cast(self._node("Mul", [exact, rate]), T.FLOAT)
         if self._normalise:
             self._value = self._of_unit
         weights, bias = self._layers[0]
@@ -165,8 +172,9 @@ class _Graph:
         weights, bias = self._layers[0]
         self._X = self._unit_X = self._input("X", T.FLOAT, ["rows", weights.shape[0]])
         if self._normalise or self._pairs is not None:
-            norm = self._node("ReduceL2", [self._X, self._integers(1)], keepdims=1)
-            self._unit_X = self._node("Mul", [self._X, self._rate(norm)])
+            exact = self._cast(self._X, T.DOUBLE)
+            squares = self._node("ReduceSum", [self._node("Mul", [exact, exact]), self._integers(1)], keepdims=1)
+            self._unit_X = self._cast(self._node("Mul", [exact, self._rate(squares)]), T.FLOAT)
         if self._normalise:
             self._X = self._unit_X
         product = self._node("MatMul", [self._X, self._constant(weights, "weights_0")])

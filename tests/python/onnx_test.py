@@ -41,6 +41,18 @@ def test_scores_are_those_of_the_model(settings, many_labels, tmp_path):
     np.testing.assert_array_equal(labels[clear], best[clear])
 
 
+@pytest.mark.parametrize("centroids", [False, True])
+def test_rows_whose_squares_are_no_floats(centroids, many_labels, tmp_path):
+    X, Y, test_X, _ = many_labels
+    classifier = modelet.fit(X, Y, epochs=2, threads=1, random_state=0, normalize="l2", settings={"model.centroids": centroids})
+    rows = sp.vstack([factor * test_X[:3] for factor in (1e20, 1e-23, 1e-30)], format="csr").astype(np.float32)
+    expected = np.tile(classifier.decision_function(test_X[:3]), (3, 1))
+    path = str(tmp_path / "model.onnx")
+    for graph, inputs in (("sparse", modelet_onnx.inputs(rows)), ("dense", {"X": rows.toarray()})):
+        classifier.to_onnx(path, input=graph)
+        np.testing.assert_allclose(in_onnxruntime(path, inputs)[0], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_centroids_of_rare_labels_count_as_they_are_scored(tmp_path):
     X, Y = words(120, 60, seed=9)  # about four samples a label
     classifier = modelet.fit(X, Y, epochs=2, threads=1, random_state=0,

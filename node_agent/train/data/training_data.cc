@@ -1,5 +1,7 @@
 #include "node_agent/train/data/training_data.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -37,6 +39,20 @@ void require_choice(Loss loss, const shard::Dataset& train, const std::string& p
                      " has " + std::to_string(train.labels()) + ": set model.loss = \"sigmoid\"");
 }
 
+// Of an item with a negative value the weight of model.exclude_own would make the best prediction.
+void require_items(const Experiment::Model& model, const shard::Dataset& train, const std::string& path) {
+  if (!model.exclude_own) return;
+  for (size_t row = 0; row < train.rows(); ++row) {
+    const shard::Sample sample = train.sample(row);
+    const auto negative = std::ranges::find_if(sample.values, [](float value) { return value < 0; });
+    if (negative == sample.values.end()) continue;
+    throw UsageError(fmt::format(
+        "model.exclude_own needs positive values, and in the data at {} feature {} of sample {} (both from 0) "
+        "is {}: set model.exclude_own = false, or leave out items with such values",
+        path, sample.features[static_cast<size_t>(negative - sample.values.begin())], row, *negative));
+  }
+}
+
 void require_planned(const DataShape& seen, const TrainJob& job) {
   const DataShape& planned = job.shape;
   const bool same_shape = seen.features == planned.features && seen.labels == planned.labels &&
@@ -59,6 +75,7 @@ TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, Thread
       feed_(train_, std::move(split_.train), job.experiment.train, pool,
             {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas())}) {
   require_choice(job.experiment.model.loss, train_, job.experiment.data.train);
+  require_items(job.experiment.model, train_, job.experiment.data.train);
   require_planned(shard::describe_shape(train_, test_), job);
 }
 

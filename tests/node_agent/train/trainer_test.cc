@@ -253,6 +253,21 @@ TEST_F(TrainerTest, RefusesASoftmaxOverOneLabel) {
   EXPECT_EQ(failure({}), "no error");
 }
 
+TEST_F(TrainerTest, ExcludesItemsWithPositiveValuesOnly) {
+  experiment_.model.centroids = experiment_.model.exclude_own = true;
+  EXPECT_EQ(failure({}), "no error");
+  fs::remove_all(folder_ / "fails");
+  const fs::path text = folder_ / "items.txt";
+  std::ofstream(text) << "3 200 60\n1,2 3:1 4:2\n5 6:1 7:-0.5\n2 8:0.5\n";
+  shard::prepare_data(text, Normalize::kNone, {}, experiment_.data.train);
+  shape_ = shard::describe_shape(shard::Dataset::open(experiment_.data.train),
+                                 shard::Dataset::open(experiment_.data.test));
+  EXPECT_THAT(failure({}), AllOf(HasSubstr("model.exclude_own needs positive values"),
+                                 HasSubstr("feature 7 of sample 1"), HasSubstr("-0.5")));
+  experiment_.model.exclude_own = false;
+  EXPECT_EQ(failure({}), "no error");
+}
+
 TEST_F(TrainerTest, RefusesACheckpointOfAnotherRun) {
   const fs::path checkpoint = run("first").checkpoint();
   const Experiment own = experiment_;
