@@ -228,6 +228,28 @@ class Serving(ProgramTest):
         self.assertIn(b"--read-seconds", answer)
         self.assertTrue(server.running())
 
+    def test_a_question_of_many_parts_has_the_same_time(self):
+        """The next part is always there when the time is over."""
+        self.serve(self.run_of("txt"), "--read-seconds", "0.5", "--body-bytes", "1000000000")
+        connection = self.raw(b"POST /v1/predict HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n")
+        part = b" " * 16384
+        try:
+            for _ in range(20000):  # for more than twenty seconds
+                connection.sendall(part)
+                time.sleep(0.001)
+        except ConnectionError:
+            return
+        self.fail("the question was read for more than twenty seconds")
+
+    def test_scores_that_are_no_numbers_are_no_answer(self):
+        self.train("large", "--set", "train.epochs=1", "--set", "data.normalize=none")
+        server = self.serve(self.folder / "large")
+        for value in ("3e38", "-3e38"):
+            features = " ".join(f"{feature}:{value}" for feature in range(100))
+            self.assert_error(400, "scores are no numbers", "POST", "/v1/predict", {"features": features})
+        self.assertEqual(len(self.predict({"features": "0:0.5 1:1"})["labels"]), 5)
+        self.assertTrue(server.running())
+
     def test_short_questions_do_not_wait_for_long_ones(self):
         """Both threads make predictions when a third question is answered."""
         self.serve(self.run_of("txt"), "--no-probabilities")

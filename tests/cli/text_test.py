@@ -148,6 +148,19 @@ class Text(ProgramTest):
         text, _ = self.run_of("text")
         self.assert_refused(2, "was not trained on running text", "modelet", "neighbours", text, "hammer")
 
+    def test_neighbours_are_those_of_the_best_weights(self):
+        run, _ = self.run_of("words-best", "--set", "train.epochs=2", "--set", "train.keep_checkpoints=2")
+        first, last = sorted((self.folder / run / "checkpoints").iterdir())
+
+        def neighbours(of):
+            return self.modelet("neighbours", of, "hammer", "--k", "5", "--json").stdout
+        self.assertNotEqual(neighbours(first), neighbours(last))
+        self.assertEqual(neighbours(run), neighbours(last))
+        index = json.loads((last / "index.json").read_text())
+        index["best_step"] = int(first.name.split("-")[1])
+        (last / "index.json").write_text(json.dumps(index))
+        self.assertEqual(neighbours(run), neighbours(first))
+
 
 if __name__ == "__main__":
     unittest.main()

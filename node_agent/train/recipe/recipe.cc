@@ -106,6 +106,15 @@ bool one_of_many(const Experiment& now, const DataFacts& facts) {
          facts.rows <= kMeasuredRows;
 }
 
+// Whether each sample has few of several labels, and most labels are frequent. Beside a direct path, a narrower layer
+// then learns as much (docs/studies/recipes.md, "Few labels a sample").
+bool few_of_several(const Experiment& now, const DataFacts& facts) {
+  constexpr double kFewLabels = 4;
+  constexpr uint64_t kMeasuredRows = 250000;
+  return !facts.dense() && now.model.loss == Loss::kSigmoid && facts.labels >= kSeveralLabels &&
+         facts.labels_per_row < kFewLabels && facts.rows <= kMeasuredRows && !mostly_rare(facts);
+}
+
 bool short_samples(const DataFacts& facts) { return facts.features_per_row < kFewFeatures; }
 
 // Whether the data has many labels, of which a sample may have several, and several features for each sample. Beside
@@ -129,6 +138,7 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
   // More samples teach a wider layer more about rare labels (docs/studies/labels.md).
   constexpr uint32_t kWideEnough = 768, kWideEnoughForOneLabel = 256, kWideForFewSamples = 256;
   constexpr double kManyRows = 100000;
+  const uint32_t for_few_labels = rows <= kManyRows ? 512 : 768;
   const bool centroids = rules.free("model.centroids") || rules.now().model.centroids;
   if (centroids && rich_samples(rules.now(), facts)) width = std::max(width, kWideForFewSamples);
   if (centroids && one_of_many(rules.now(), facts) && width > kWideEnoughForOneLabel) {
@@ -138,6 +148,10 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
   if (centroids && mostly_rare(facts) && rows <= kManyRows && width > kWideEnough) {
     width = kWideEnough;
     reason += ", and a direct path for rare labels";
+  }
+  if (centroids && few_of_several(rules.now(), facts) && width > for_few_labels) {
+    width = for_few_labels;
+    reason += fmt::format(" with {:.1f} labels in the mean, and a direct path", facts.labels_per_row);
   }
   rules.set("model.hidden", list_of(width), reason);
   choose_precision(rules, facts, machine);
@@ -227,11 +241,14 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
       by_size(rows, std::array<UpTo, 5>{{{1000, 32}, {4000, 64}, {16000, 128}, {2e6, 256}, {0, 512}}});
   rules.set("train.batch", std::to_string(batch), "small data needs small steps to have enough of them");
   constexpr double kUsualRows = 40000, kManyRows = 200000, kUsualEpochs = 10, kEpochsWithCentroids = 9,
-                   kEpochsOfRareLabels = 7;
+                   kEpochsWithClassifiers = 7;
   const bool centroids = rules.now().model.centroids, classifiers = has_classifiers(rules.now().model);
   double epochs = centroids ? kEpochsWithCentroids : kUsualEpochs;
-  // More passes would only learn the samples of rare labels by heart, and classifiers know what is missing.
-  if (classifiers && (mostly_rare(facts) || one_of_many(rules.now(), facts))) epochs = kEpochsOfRareLabels;
+  // More passes would only learn samples by heart, and classifiers know what is missing. Softmax over few
+  // labels was not measured.
+  const bool measured =
+      rules.now().model.loss == Loss::kSigmoid || mostly_rare(facts) || one_of_many(rules.now(), facts);
+  if (classifiers && measured) epochs = kEpochsWithClassifiers;
   if (rows < kUsualRows)
     epochs *= std::pow(kUsualRows / rows, !centroids                                        ? 0.3
                                           : classifiers && rich_samples(rules.now(), facts) ? 0.2
@@ -250,10 +267,10 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
 void choose_draws(Rules& rules, const DataFacts& facts) {
   const Experiment& now = rules.now();
   if (now.sampling.mode == SamplingMode::kFull) return;
-  constexpr uint64_t kFewest = 512, kUsual = 2048, kMost = 4096, kManyRows = 100000, kForASample = 4;
+  constexpr uint64_t kFewest = 512, kUsual = 2048, kMost = 4096, kManyRows = 100000;
   uint64_t least = kUsual;
   if (has_classifiers(now.model) && now.model.loss == Loss::kSigmoid)
-    least = std::clamp(kForASample * now.train.batch, kFewest, kUsual);
+    least = std::clamp<uint64_t>((mostly_rare(facts) ? 4 : 2) * now.train.batch, kFewest, kUsual);
   if (mostly_rare(facts) && facts.rows > kManyRows) least = kFewest;
   const uint64_t draws = std::clamp<uint64_t>(std::bit_floor(facts.labels / 128), least, kMost);
   rules.set("sampling.uniform", std::to_string(draws),
@@ -491,8 +508,9 @@ Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine
     double width, most, fewest;
     bool classifiers = true;
   };
-  constexpr std::array<Rung, 10> kLadder = {{{2, 1, 1},
+  constexpr std::array<Rung, 11> kLadder = {{{2, 1, 1},
                                              {1, 1, 0.8},
+                                             {0.75, 1, 0.8},
                                              {0.5, 1, 0.6},
                                              {0.25, 1, 0.6},
                                              {0.125, 0.8, 0.4},

@@ -128,10 +128,18 @@ TEST(Recipe, FollowsTheLabels) {
   EXPECT_GT(recipe_for(wider).sampling.uniform, recipe_for(wide_facts()).sampling.uniform);
 }
 
+// Of labels most of which are in one or two samples.
+DataFacts rare_facts() {
+  DataFacts rare = wide_facts();
+  rare.rare_labels = 24000;
+  return rare;
+}
+
 TEST(Recipe, ClassifiersNeedFewerDraws) {
   const Experiment with = recipe_for(wide_facts());
   ASSERT_GT(with.model.classifiers, 0);
-  EXPECT_EQ(with.sampling.uniform, 4 * with.train.batch);
+  EXPECT_EQ(with.sampling.uniform, 2 * with.train.batch);
+  EXPECT_EQ(recipe_for(rare_facts()).sampling.uniform, 4 * with.train.batch);
   EXPECT_GT(recipe_for(wide_facts(), given({"model.classifiers=0"})).sampling.uniform, with.sampling.uniform);
   EXPECT_GT(recipe_for(wide_facts(), given({"model.loss=softmax"})).sampling.uniform, with.sampling.uniform);
   EXPECT_EQ(recipe_for(wide_facts(), given({"train.batch=64"})).sampling.uniform, 512u);
@@ -142,12 +150,32 @@ TEST(Recipe, OneOfManyLabelsNeedsANarrowLayerAndFewPasses) {
   const GivenKeys softmax = given({"model.loss=softmax"});
   const Experiment one = recipe_for(wide_facts(), softmax), several = recipe_for(wide_facts());
   EXPECT_LT(2 * one.model.hidden[0], several.model.hidden[0]);
-  EXPECT_LT(one.train.epochs, several.train.epochs);
+  EXPECT_LT(one.train.epochs,
+            recipe_for(wide_facts(), given({"model.loss=softmax", "model.classifiers=0"})).train.epochs);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.loss=softmax", "model.centroids=false"})).model.hidden,
             several.model.hidden);
   DataFacts more = wide_facts();
   more.rows = 1000000;
   EXPECT_EQ(recipe_for(more, softmax).model.hidden, several.model.hidden);
+}
+
+TEST(Recipe, FewLabelsASampleNeedANarrowerLayer) {
+  DataFacts few = wide_facts();
+  few.labels_per_row = 2;
+  const auto width = [&](std::vector<std::string> settings = {}) {
+    return recipe_for(few, given(std::move(settings))).model.hidden[0];
+  };
+  const uint32_t usual = recipe_for(wide_facts()).model.hidden[0];
+  EXPECT_EQ(2 * width(), usual);
+  EXPECT_EQ(width({"model.centroids=false"}), usual);
+  EXPECT_EQ(width({"model.hidden=[1024]"}), 1024u);
+  few.rows = 200000;
+  EXPECT_EQ(width(), 3 * usual / 4);
+  few.rows = 300000;
+  EXPECT_EQ(width(), usual) << "not measured";
+  few.rows = wide_facts().rows;
+  few.labels = 600;
+  EXPECT_EQ(2 * width(), usual);
 }
 
 TEST(Recipe, LessDataMeansNarrowerLayersAndMoreSmallerSteps) {
@@ -187,13 +215,6 @@ TEST(Recipe, SeveralLabelsOfWordsHaveClassifiers) {
   facts.labels = 4;
   EXPECT_EQ(recipe_for(facts).model.classifiers, 0);
   EXPECT_LT(recipe_for(facts).model.hidden[0], several.model.hidden[0]);
-}
-
-// Of labels most of which are in one or two samples.
-DataFacts rare_facts() {
-  DataFacts rare = wide_facts();
-  rare.rare_labels = 24000;
-  return rare;
 }
 
 TEST(Recipe, LabelsAreMostlyRareIfHalfOfThoseWithSamplesAre) {
