@@ -127,7 +127,7 @@ struct Experiment {
     uint32_t log_every = 50;        // steps between two progress events
     uint32_t evaluate_every = 1;    // epochs between two evaluations; 0: only at the end
     uint32_t patience = 0;          // evaluations without improvement after which training ends; 0: never
-    std::string metric = "p_at_1";  // of validation: decides which weights are the best
+    std::string metric = "auto";  // of validation: decides which weights are the best
     uint32_t checkpoint_every = 0;  // steps between two checkpoints; 0: at the end of each epoch
     uint32_t keep_checkpoints = 2;
   } train;
@@ -167,6 +167,10 @@ Encoding encoding_of(const Experiment& experiment);
 constexpr bool uses_pairs(const Experiment::Model& model) { return model.centroids || model.pairs; }
 // Whether each pair has a weight, trained or fixed.
 constexpr bool pairs_have_weights(const Experiment::Model& model) { return model.pairs || model.exclude_own; }
+// Whether each label gets a linear classifier before an evaluation.
+constexpr bool has_classifiers(const Experiment::Model& model) {
+  return model.centroids && model.classifiers > 0;
+}
 // Whether neurons are retrieved by the activations, and whether this is done with hash tables.
 constexpr bool retrieves_neurons(SamplingMode mode) {
   return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;

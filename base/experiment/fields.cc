@@ -100,7 +100,8 @@ constexpr Field kCsv[] = {
      .text = Text::kColumn},
     {.key = "csv.label_separator",
      .target = at<&E::csv, &E::Csv::label_separator>,
-     .meaning = "separates several labels of a sample; none: the whole column is one label"},
+     .meaning =
+         "separates several labels of a sample, with or without blanks around it; none: the whole column is one label"},
     {.key = "csv.text",
      .target = at<&E::csv, &E::Csv::text>,
      .meaning = "columns of words; [text] says which features they become",
@@ -478,7 +479,7 @@ constexpr Field kTrain[] = {
      .target = at<&E::train, &E::Train::metric>,
      .meaning =
          "figure of the held-out samples that decides which weights are best, named as in events: p_at_1, "
-         "ndcg_at_5, psp_at_3, auc ...",
+         "ndcg_at_5, psp_at_3, auc ...; auto: auc if there is one label, else p_at_1",
      .text = Text::kWord},
     {.key = "train.checkpoint_every",
      .target = at<&E::train, &E::Train::checkpoint_every>,

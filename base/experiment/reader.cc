@@ -157,6 +157,11 @@ class Parser {
       fail("exchange.codec",
            "is topk, which leaves out most of a row: fit for gradients, not for activations; set "
            "exchange.gradient_codec");
+    if (experiment_.sampling.prior > 0 && experiment_.sampling.logq)
+      fail("sampling.prior", "undoes what sampling.logq has undone already: set one of them");
+    if (experiment_.sampling.prior > 0 && experiment_.sampling.mode == SamplingMode::kLshPerSample)
+      fail("sampling.prior",
+           "is for labels that a batch draws together; sampling.mode is lsh_per_sample: set lsh, uniform or full");
     if (experiment_.exchange.codec == CodecKind::kSame)
       fail("exchange.codec",
            "is same, but activations have nothing to be the same as: name a codec; same is for "

@@ -207,7 +207,8 @@ bool Trainer::Training::synchronise(Session& session, bool stop) {
   return all_stop;
 }
 
-// What is evaluated and kept has classifiers of its own weights.
+// What is evaluated, and so the best weights and the last, has classifiers of its own weights. A checkpoint between
+// evaluations has those of the evaluation before it, or none yet.
 void Trainer::Training::fit_classifiers(Session& session) {
   if (!has_classifiers(job_.experiment.model)) return;
   const double began = clock_.now();

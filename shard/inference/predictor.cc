@@ -6,9 +6,11 @@
 
 #include "base/array/padding.h"
 #include "base/error.h"
+#include "base/system/log.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/row_dots.h"
 #include "shard/kernels/row_sums.h"
+#include "shard/layers/scoring/classifiers.h"
 #include "shard/modelet/state.h"
 
 namespace modelet::shard {
@@ -59,6 +61,13 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
   for (const Modelet* modelet : network_.output().modelets())
     layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});
   by_feature_.emplace(layer);
+  if (has_classifiers(index().experiment.model) &&
+      std::ranges::none_of(network_.output().modelets(),
+                           [](Modelet* modelet) { return has_fitted_classifiers(*modelet); }))
+    log_warning(
+        "{}: was written before the model's linear classifiers were fitted, and is less accurate without them. They "
+        "are fitted before evaluations (train.evaluate_every) and at the end: resume the run",
+        folder().string());
 }
 
 Dataset Predictor::load_data(const std::filesystem::path& path, const PrepareProgress& progress) const {

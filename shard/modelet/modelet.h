@@ -107,7 +107,7 @@ class Modelet {
   Direct* direct() { return direct_ ? &*direct_ : nullptr; }
   const Direct* direct() const { return direct_ ? &*direct_ : nullptr; }
 
-  // [neurons] number of training samples with each label of an output modelet. Empty if not known.
+  // [neurons] number of samples in the training data with each label of an output modelet. Empty if not known.
   std::vector<uint32_t>& label_counts() { return label_counts_; }
   const std::vector<uint32_t>& label_counts() const { return label_counts_; }
 

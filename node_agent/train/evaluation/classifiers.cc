@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "node_agent/step/exchange/rounds.h"
+#include "shard/data/batch/split.h"
 #include "shard/layers/scoring/classifiers.h"
 
 namespace modelet::agent {
@@ -24,13 +25,6 @@ constexpr size_t kFitRounds = 32;
 constexpr size_t kAskingRounds = kMostFittedRows / Evaluator::kBatch * (kMaxHiddenLayers + 1);
 static_assert(kAskingRounds + kFitRounds <= kClassifierRounds);
 
-// `count` of the rows, at equal distances.
-std::vector<uint32_t> spread_out(std::span<const uint32_t> rows, size_t count) {
-  std::vector<uint32_t> chosen(count);
-  for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = rows[i * rows.size() / chosen.size()];
-  return chosen;
-}
-
 size_t proposals(const shard::Dataset& data) {
   const double labels = static_cast<double>(data.label_entries()) / static_cast<double>(data.rows());
   return std::clamp(static_cast<size_t>(kProposalsOfALabel * labels), kLeastProposals, kMostProposals);
@@ -46,7 +40,7 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group&
   const std::vector<shard::Modelet*> modelets = network.output().modelets();
   for (shard::Modelet* modelet : modelets) shard::clear_classifiers(*modelet);
 
-  const std::vector<uint32_t> asked = spread_out(rows, classifier_rows(rows.size()));
+  const std::vector<uint32_t> asked = shard::spread_out(rows, classifier_rows(rows.size()));
   std::vector<std::vector<shard::HardNegative>> negatives(modelets.size());
   size_t done = 0;
   const auto note = [&](const shard::Batch& batch, const shard::TopK& best) {
@@ -69,11 +63,12 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group&
   std::vector<shard::ClassifierFit> fits;
   for (size_t m = 0; m < modelets.size(); ++m)
     fits.emplace_back(*modelets[m], data, rows, network.spread(), negatives[m]);
+  shard::ClassifierSolvers solvers(data, network.pool());
   tag = tag.later(kAskingRounds);
   for (size_t round = 0; round < kFitRounds; ++round) {
     for (size_t m = 0; m < modelets.size(); ++m) {
       const size_t neurons = modelets[m]->spec().neurons();
-      fits[m].fit(neurons * round / kFitRounds, neurons * (round + 1) / kFitRounds, network.pool());
+      fits[m].fit(neurons * round / kFitRounds, neurons * (round + 1) / kFitRounds, solvers);
     }
     group.barrier(tag.later(round));
   }

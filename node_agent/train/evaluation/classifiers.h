@@ -14,10 +14,6 @@
 
 namespace modelet::agent {
 
-inline bool has_classifiers(const Experiment::Model& model) {
-  return model.centroids && model.classifiers > 0;
-}
-
 // Of how many of the training rows fit_classifiers() asks what the network takes them for.
 size_t classifier_rows(size_t rows);
 

@@ -9,6 +9,12 @@ namespace {
 
 const std::vector<size_t> kFigureRanks = {1, 3, 5};  // the K of p_at_K and its like
 
+// The best of one label is always that label, so only AUC tells models apart.
+std::string metric_of(const std::string& wanted, size_t labels) {
+  if (wanted != "auto") return wanted;
+  return labels == 1 ? "auc" : "p_at_1";
+}
+
 }  // namespace
 
 void add_figures(nlohmann::json& event, const std::vector<shard::Figure>& figures) {
@@ -16,7 +22,7 @@ void add_figures(nlohmann::json& event, const std::vector<shard::Figure>& figure
 }
 
 ModelSelection::ModelSelection(const Options& options, TrainingData& data)
-    : metric_(options.metric),
+    : metric_(metric_of(options.metric, data.train().labels())),
       patience_(options.patience),
       data_(data),
       inverse_propensities_(
@@ -27,11 +33,11 @@ ModelSelection::ModelSelection(const Options& options, TrainingData& data)
 
 shard::Metrics ModelSelection::metrics() const { return {kFigureRanks, inverse_propensities_, auc_labels_}; }
 
-// log_loss cannot be chosen, because a smaller one is better.
+// log_loss cannot be chosen, because a smaller one is better, and with one label only AUC.
 void ModelSelection::require_metric() const {
   std::string names;
   for (const shard::Figure& figure : metrics().figures()) {
-    if (figure.name == "log_loss") continue;
+    if (figure.name == "log_loss" || (data_.train().labels() == 1 && figure.name != "auc")) continue;
     if (figure.name == metric_) return;
     names += (names.empty() ? "" : ", ") + figure.name;
   }

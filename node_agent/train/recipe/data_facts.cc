@@ -51,6 +51,13 @@ class OwnNumbers {
   size_t rows_ = 0, together_ = 0;
 };
 
+// model.exclude_own takes only a positive value for an item that the sample has.
+bool all_positive(const shard::Dataset& train) {
+  for (size_t row = 0; row < train.rows(); ++row)
+    if (!std::ranges::all_of(train.sample(row).values, [](float value) { return value > 0; })) return false;
+  return true;
+}
+
 }  // namespace
 
 DataFacts measure_facts(const shard::Dataset& train) {
@@ -89,7 +96,7 @@ DataFacts measure_facts(const shard::Dataset& train) {
       static_cast<double>(often) / static_cast<double>(std::max<size_t>(train.label_entries(), 1));
   facts.top_share = top / rows;
   if (facts.smallest > facts.largest) facts.smallest = facts.largest = 0;
-  facts.own_excluded = facts.smallest > 0 && own.apart();  // an item that a sample has has a positive value
+  facts.own_excluded = own.apart() && all_positive(train);
   facts.one_value = facts.smallest == facts.largest;
   return facts;
 }

@@ -209,7 +209,7 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
   const bool doubted =
       mostly_rare(facts) && facts.often_share > kMuchOften && rules.now().model.loss == Loss::kSigmoid;
   const bool much_doubted = doubted && facts.rows > kFewSamples;
-  if (rules.now().sampling.mode == SamplingMode::kUniform)
+  if (rules.now().sampling.mode == SamplingMode::kUniform && !rules.now().sampling.logq)
     rules.set("sampling.prior", much_doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
   rules.set("model.centroid_share", much_doubted ? "0.9" : "0.8",
             "hidden layers know the samples of rare labels by heart");

@@ -17,6 +17,12 @@ std::vector<uint32_t> all_rows(size_t rows) {
   return all;
 }
 
+std::vector<uint32_t> spread_out(std::span<const uint32_t> rows, size_t count) {
+  std::vector<uint32_t> chosen(count);
+  for (size_t i = 0; i < count; ++i) chosen[i] = rows[i * rows.size() / count];
+  return chosen;
+}
+
 void shuffle_rows(std::vector<uint32_t>& rows, Rng rng) {
   for (size_t left = rows.size(); left > 1; --left)
     std::swap(rows[left - 1], rows[rng.below(static_cast<uint32_t>(left))]);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/rng.h"
@@ -12,6 +13,9 @@ namespace modelet::shard {
 
 // 0 .. rows - 1. rows < 2^32.
 std::vector<uint32_t> all_rows(size_t rows);
+
+// `count` of the rows, at equal distances. count <= rows.size().
+std::vector<uint32_t> spread_out(std::span<const uint32_t> rows, size_t count);
 
 // A uniformly random order (Fisher-Yates).
 void shuffle_rows(std::vector<uint32_t>& rows, Rng rng);

@@ -29,7 +29,7 @@
 namespace modelet::shard {
 
 // Version of the meaning of a state; also part of the name of what is prepared with it.
-inline constexpr const char* kEncoderVersion = "2";
+inline constexpr const char* kEncoderVersion = "3";
 
 // A state larger than this is refused.
 inline constexpr uint64_t kMaxEncoderBytes = uint64_t{4} << 30;

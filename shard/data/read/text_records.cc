@@ -124,6 +124,12 @@ class CsvRecords : public TextRecords {
         (options_.header ? suggestion(name, names) : "; columns count from 1, names need csv.header"));
   }
 
+  static std::string_view without_blanks(std::string_view text) {
+    const size_t first = text.find_first_not_of(" \t");
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
+  }
+
   void split_labels(std::string_view field, std::vector<std::string_view>& labels) const {
     if (options_.label_separator == Delimiter::kNone) {
       if (!field.empty()) labels.push_back(field);
@@ -132,7 +138,8 @@ class CsvRecords : public TextRecords {
     const char separator = character(options_.label_separator);
     while (!field.empty()) {
       const size_t end = std::min(field.find(separator), field.size());
-      if (end > 0) labels.push_back(field.substr(0, end));
+      if (const std::string_view label = without_blanks(field.substr(0, end)); !label.empty())
+        labels.push_back(label);
       field.remove_prefix(std::min(end + 1, field.size()));
     }
   }

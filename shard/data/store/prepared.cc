@@ -461,8 +461,8 @@ void PreparedWriter::set_encoder(std::span<const std::byte> state, uint64_t unkn
   unknown_labels_ = unknown_labels;
 }
 
-// A counting sort by neuron, of as many neurons at a time as there is room for; the entries are read again
-// for each such range.
+// A counting sort by neuron, of as many neurons at a time as there is room for. The entries are read again for each such
+// range, so of very many a larger part is sorted at once.
 void PreparedWriter::sort_by_label() {
   const LabelSpread spread(labels_);
   const auto for_each_entry = [this](const auto& each) {
@@ -471,12 +471,14 @@ void PreparedWriter::sort_by_label() {
   std::vector<uint32_t> frequencies(labels_);
   for_each_entry([&](const LabelEntry& entry) { ++frequencies[spread.neuron(entry.label)]; });
   spools_[kFrequencies]->append(std::span<const uint32_t>(frequencies));
+  constexpr uint64_t kMostRanges = 16;
+  const uint64_t at_once = std::max(sorted_at_once_, label_entries_ / kMostRanges);
   std::vector<uint32_t> samples;
   std::vector<uint64_t> places;  // of the next sample of each neuron
   for (uint64_t begin = 0, end = 0, left = label_entries_; left > 0; begin = end) {
     uint64_t count = 0;
     places.clear();
-    while (end < labels_ && (end == begin || count + frequencies[end] <= sorted_at_once_)) {
+    while (end < labels_ && (end == begin || count + frequencies[end] <= at_once)) {
       places.push_back(count);
       count += frequencies[end++];
     }

@@ -96,6 +96,10 @@ void DirectPath::compute_sums(size_t first, size_t count, PairLanes& lanes) {
     float* const sums = sums_.data() + (first + i) * columns_;
     std::fill_n(sums, columns_, 0.0f);
     lanes.add_sums(i, 1, nullptr, sums);
+    if (!options_.pairs.exclude_own) continue;
+    // If a sample has an item as feature and label, nothing could teach the label against its own pair.
+    for (size_t t = active_.offsets[first + i]; t < active_.offsets[first + i + 1]; ++t)
+      if (float& sum = sums[active_.targets[t].sample]; sum < kExcluded) sum = 0;
   }
   lanes.clear();
 }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <vector>
 
 #include "base/rng.h"
+#include "shard/data/batch/split.h"
 
 namespace modelet::shard {
 namespace {
@@ -16,9 +16,11 @@ constexpr int kMostPasses = 20;
 constexpr float kConverged = 0.1f;  // largest projected gradient of a pass that ends a fit
 constexpr size_t kLabelsTogether = 16;
 
+}  // namespace
+
 // Minimises the objective of one label by dual coordinate descent (Hsieh et al., "A dual coordinate descent method
 // for large-scale linear SVM", ICML 2008, algorithm 1, squared hinge). For one thread; keeps its memory.
-class Solver {
+class ClassifierSolvers::Solver {
  public:
   explicit Solver(const Dataset& data) : data_(data), places_(data.features(), kNoPlace) {}
 
@@ -73,16 +75,17 @@ class Solver {
   }
 
   void add(const Sample& sample, float sign) {
-    float squares = 0, used = 0;
+    double squares = 0;
+    float used = 0;
     const size_t first = entries_.size();
     for (size_t i = 0; i < sample.features.size(); ++i) {
       const float value = sample.values[i];
-      squares += value * value;
+      squares += double{value} * value;
       if (const uint32_t place = places_[sample.features[i]]; place != kNoPlace)
         entries_.push_back({place, value});
     }
-    if (squares == 0) return;
-    const float scale = 1 / std::sqrt(squares);
+    const float scale = inverse_length(squares);
+    if (scale == 0) return;
     for (size_t i = first; i < entries_.size(); ++i) {
       entries_[i].value *= scale;
       used += entries_[i].value * entries_[i].value;
@@ -114,15 +117,26 @@ class Solver {
   std::vector<Example> examples_;
 };
 
-}  // namespace
+ClassifierSolvers::ClassifierSolvers(const Dataset& data, ThreadPool& pool)
+    : data_(data), pool_(pool), solvers_(pool.threads()) {}
+ClassifierSolvers::~ClassifierSolvers() = default;
+
+ClassifierSolvers::Solver& ClassifierSolvers::of_this_thread() {
+  std::unique_ptr<Solver>& solver = solvers_[pool_.thread_index()];
+  if (solver == nullptr) solver = std::make_unique<Solver>(data_);
+  return *solver;
+}
 
 void clear_classifiers(Modelet& modelet) { modelet.direct()->pairs.clear_classifiers(); }
+
+bool has_fitted_classifiers(Modelet& modelet) {
+  return std::ranges::any_of(modelet.direct()->pairs.classifier_biases(), [](float bias) { return bias != 0; });
+}
 
 void keep_classifiers(Modelet& modelet) {
   const Pairs& pairs = modelet.direct()->pairs;
   const float share = pairs.options().classifiers;
-  const bool fitted = std::ranges::any_of(pairs.classifier_biases(), [](float bias) { return bias != 0; });
-  if (!fitted) return;
+  if (!has_fitted_classifiers(modelet)) return;
   Classifiers& earlier = modelet.direct()->earlier;
   earlier.weights.assign(pairs.classifiers().begin(), pairs.classifiers().end());
   earlier.biases.clear();
@@ -136,37 +150,30 @@ void keep_classifiers(Modelet& modelet) {
 ClassifierFit::ClassifierFit(Modelet& modelet, const Dataset& data, std::span<const uint32_t> rows,
                              const LabelSpread& spread, std::span<const HardNegative> negatives)
     : modelet_(modelet),
-      data_(data),
       positives_(RowLists::by_label(data, rows, spread, modelet.spec().begin, modelet.spec().neurons())),
       negatives_(modelet.spec().neurons(), [&](const auto& use) {
         for (const auto& [neuron, row] : negatives) use(neuron, row);
       }) {}
 
-void ClassifierFit::fit(size_t begin, size_t end, ThreadPool& pool) {
+void ClassifierFit::fit(size_t begin, size_t end, ClassifierSolvers& solvers) {
   Pairs& pairs = modelet_.direct()->pairs;
   const float share = pairs.options().classifiers;
   const Classifiers& earlier = modelet_.direct()->earlier;
-  struct Worker {
-    Solver solver;
-    std::vector<uint32_t> negatives;
-  };
-  std::vector<std::optional<Worker>> workers(pool.threads());
-  pool.for_pieces(end - begin, kLabelsTogether, [&](size_t first, size_t last) {
-    std::optional<Worker>& worker = workers[pool.thread_index()];
-    if (!worker) worker.emplace(Worker{Solver(data_), {}});
+  solvers.pool_.for_pieces(end - begin, kLabelsTogether, [&](size_t first, size_t last) {
+    ClassifierSolvers::Solver& solver = solvers.of_this_thread();
     for (size_t row = begin + first; row < begin + last; ++row) {
-      worker->negatives.assign(negatives_.of(row).begin(), negatives_.of(row).end());
-      std::ranges::sort(worker->negatives);
+      const std::span<const uint32_t> positives = positives_.of(row);
+      std::vector<uint32_t> negatives(negatives_.of(row).begin(), negatives_.of(row).end());
+      std::ranges::sort(negatives);
       if (earlier.biases.empty())
-        worker->solver.begin(pairs.features(row).size());
+        solver.begin(pairs.features(row).size());
       else
-        worker->solver.begin(
-            std::span(earlier.weights).subspan(pairs.offsets()[row], pairs.features(row).size()),
-            earlier.biases[row]);
-      worker->solver.fit(positives_.of(row), worker->negatives, pairs.features(row),
-                         Rng(0, {kStreamClassifiers, modelet_.spec().begin + row}));
-      pairs.set_classifier(row, worker->solver.weights(), share / modelet_.score_factor(row),
-                           share * (worker->solver.bias() - kDoubt));
+        solver.begin(std::span(earlier.weights).subspan(pairs.offsets()[row], pairs.features(row).size()),
+                     earlier.biases[row]);
+      solver.fit(spread_out(positives, std::min(positives.size(), kMostPositives)), negatives,
+                 pairs.features(row), Rng(0, {kStreamClassifiers, modelet_.spec().begin + row}));
+      pairs.set_classifier(row, solver.weights(), share / modelet_.score_factor(row),
+                           share * (solver.bias() - kDoubt));
     }
   });
 }

@@ -24,7 +24,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "base/parallel/thread_pool.h"
 #include "shard/data/pairs/row_lists.h"
@@ -42,9 +44,32 @@ struct HardNegative {
 // The labels of the modelet as if there were no classifiers.
 void clear_classifiers(Modelet& modelet);
 
+// Whether classifiers were ever fitted. At first they are zero, and a model is scored without them.
+bool has_fitted_classifiers(Modelet& modelet);
+
 // From now on, fits begin with the classifiers that the modelet has. The modelet's scoring is still that with which
 // they were fitted. Does nothing if there are no classifiers, or they were not fitted yet.
 void keep_classifiers(Modelet& modelet);
+
+// What each thread of a pool needs to fit classifiers. It takes memory for every feature, so one object serves all
+// modelets. For one thread at a time.
+class ClassifierSolvers {
+ public:
+  // Refers to its arguments.
+  ClassifierSolvers(const Dataset& data, ThreadPool& pool);
+  ClassifierSolvers(const ClassifierSolvers&) = delete;
+  ClassifierSolvers& operator=(const ClassifierSolvers&) = delete;
+  ~ClassifierSolvers();
+
+ private:
+  friend class ClassifierFit;
+  class Solver;
+  Solver& of_this_thread();
+
+  const Dataset& data_;
+  ThreadPool& pool_;
+  std::vector<std::unique_ptr<Solver>> solvers_;  // [threads]
+};
 
 // Fits the classifiers of one modelet, some of its neurons at a time. Refers to its arguments. For one thread,
 // parallel inside. The result depends neither on the order of the negatives nor on threads.
@@ -55,12 +80,13 @@ class ClassifierFit {
   ClassifierFit(Modelet& modelet, const Dataset& data, std::span<const uint32_t> rows,
                 const LabelSpread& spread, std::span<const HardNegative> negatives);
 
-  // Replaces the classifiers of the neurons [begin, end), counted from the modelet's first.
-  void fit(size_t begin, size_t end, ThreadPool& pool);
+  // Replaces the classifiers of the neurons [begin, end), counted from the modelet's first. `solvers` are those of the
+  // same data. A label with more than kMostPositives samples is fitted on as many of them, at equal distances.
+  static constexpr size_t kMostPositives = 32768;
+  void fit(size_t begin, size_t end, ClassifierSolvers& solvers);
 
  private:
   Modelet& modelet_;
-  const Dataset& data_;
   RowLists positives_, negatives_;
 };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "base/system/clock.h"
 #include "node_agent/train/trainer.h"
 #include "shard/modelet/checkpoint.h"
@@ -100,6 +102,15 @@ class TrainerTest : public ::testing::Test {
     shard::write_synth(options, folder_.path(), false);
     experiment_.data.train = folder_ / "train.mlt";
     experiment_.data.test = folder_ / "test.mlt";
+    shape_ = shard::describe_shape(shard::Dataset::open(experiment_.data.train),
+                                   shard::Dataset::open(experiment_.data.test));
+  }
+
+  // XMC text as the training and the test data.
+  void prepare(const std::string& samples) {
+    std::ofstream(folder_ / "samples.txt") << samples;
+    for (const std::string& file : {experiment_.data.train, experiment_.data.test})
+      shard::prepare_data(folder_ / "samples.txt", Normalize::kNone, {}, file);
     shape_ = shard::describe_shape(shard::Dataset::open(experiment_.data.train),
                                    shard::Dataset::open(experiment_.data.test));
   }

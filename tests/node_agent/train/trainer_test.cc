@@ -2,7 +2,6 @@
 // what it reports, what it refuses. trainer_resume_test.cc and trainer_replicas_test.cc test the rest.
 #include "node_agent/train/trainer.h"
 
-#include <fstream>
 #include <map>
 
 #include "shard/inference/predictor.h"
@@ -164,6 +163,23 @@ TEST_F(TrainerTest, WritesCheckpointsEveryFewStepsAndAtTheEndAndKeepsTheNewest) 
   EXPECT_EQ(result.checkpoint().filename(), "step-0000000020");
 }
 
+TEST_F(TrainerTest, CheckpointsBeforeTheFirstEvaluationLackClassifiers) {
+  experiment_.model.centroids = true;
+  experiment_.model.classifiers = 2;
+  experiment_.train.evaluate_every = 0;
+  experiment_.train.checkpoint_every = 5;
+  experiment_.train.keep_checkpoints = 4;
+  const fs::path last = run("classifiers").checkpoint();
+  const auto said = [](const fs::path& checkpoint) {
+    ::testing::internal::CaptureStdout();  // where the log goes in tests
+    shard::Predictor(checkpoint, 1);
+    return ::testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(said(last.parent_path() / "step-0000000015"),
+              HasSubstr("before the model's linear classifiers"));
+  EXPECT_EQ(said(last), "");
+}
+
 // A file in the place of the folder stands for a full disk.
 TEST_F(TrainerTest, ACheckpointThatCannotBeWrittenIsLeftOut) {
   experiment_.train.checkpoint_every = 5;
@@ -253,15 +269,35 @@ TEST_F(TrainerTest, RefusesASoftmaxOverOneLabel) {
   EXPECT_EQ(failure({}), "no error");
 }
 
+TEST_F(TrainerTest, OneLabelIsJudgedByAuc) {
+  std::string samples = "400 40 1\n";
+  for (uint32_t row = 0; row < 400; ++row) {
+    Rng rng(0, {row});
+    const uint32_t first = rng.below(20), second = 20 + rng.below(20);
+    const bool clicked = rng.uniform() < (first + second % 7 < 12 ? 0.8f : 0.2f);
+    samples += (clicked ? "0 " : " ") + std::to_string(first) + ":1 " + std::to_string(second) + ":1\n";
+  }
+  prepare(samples);
+  experiment_.model.loss = Loss::kSigmoid;
+  experiment_.data.validation = 0.3f;
+  experiment_.train.epochs = 6;
+  experiment_.train.learning_rate = 0.002f;
+  const Outcome outcome = run("clicks");
+  double best = 0;
+  uint64_t step = 0;
+  for (const json& epoch : outcome.of_kind("epoch"))
+    if (const double auc = epoch.at("validation").at("auc"); auc > best) best = auc, step = epoch.at("step");
+  EXPECT_EQ(outcome.events.back().at("best_step"), step);
+  EXPECT_GT(step, outcome.of_kind("epoch").front().at("step"));
+  experiment_.train.metric = "p_at_1";
+  EXPECT_THAT(failure({}), HasSubstr("train.metric is 'p_at_1'; this model can be judged by auc"));
+}
+
 TEST_F(TrainerTest, ExcludesItemsWithPositiveValuesOnly) {
   experiment_.model.centroids = experiment_.model.exclude_own = true;
   EXPECT_EQ(failure({}), "no error");
   fs::remove_all(folder_ / "fails");
-  const fs::path text = folder_ / "items.txt";
-  std::ofstream(text) << "3 200 60\n1,2 3:1 4:2\n5 6:1 7:-0.5\n2 8:0.5\n";
-  shard::prepare_data(text, Normalize::kNone, {}, experiment_.data.train);
-  shape_ = shard::describe_shape(shard::Dataset::open(experiment_.data.train),
-                                 shard::Dataset::open(experiment_.data.test));
+  prepare("3 200 60\n1,2 3:1 4:2\n5 6:1 7:-0.5\n2 8:0.5\n");
   EXPECT_THAT(failure({}), AllOf(HasSubstr("model.exclude_own needs positive values"),
                                  HasSubstr("feature 7 of sample 1"), HasSubstr("-0.5")));
   experiment_.model.exclude_own = false;

@@ -272,6 +272,8 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   EXPECT_EQ(words.model.centroid_share, 0.8f);
   EXPECT_FALSE(recipe_for(digits_facts()).model.centroids);
   EXPECT_EQ(recipe_for(digits_facts()).sampling.prior, 0);
+  EXPECT_EQ(recipe_for(wide_facts(), given({"sampling.logq=true"})).sampling.prior, 0)
+      << "nothing is left to undo";
   EXPECT_TRUE(recipe_for(wide_facts(), given({"cluster.replicas=2"})).model.centroids);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).sampling.prior, 0);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).model.centroid_share, 1);

@@ -119,6 +119,10 @@ TEST(Csv, ColumnsByNameAndNumber) {
       expected);
   EXPECT_EQ(read_text(csv_options("labels = \"3\"\nlabel_separator = \"pipe\"\ntext = [\"2\", \"4\"]"), text),
             expected);
+  EXPECT_EQ(
+      read_text(csv_options("labels = \"1\"\nlabel_separator = \"comma\"\ntext = [\"2\"]\nheader = false"),
+                "\"red, dark blue,\t\",a\n\" , red \",b\n"),
+      (std::vector<OwnedRecord>{{{"red", "dark blue"}, {"a"}}, {{"red"}, {"b"}}}));
   EXPECT_EQ(read_text(csv_options("labels = \"1\"\ntext = [\"2\"]\nheader = false"), "a|b,c d\n,e\n"),
             (std::vector<OwnedRecord>{{{"a|b"}, {"c", "d"}}, {{}, {"e"}}}));
   EXPECT_EQ(read_text(csv_options("labels = \"1\"\ntext = [\"2\"]\ndelimiter = \"tab\""), "l\tt\nx\t\"y\n"),

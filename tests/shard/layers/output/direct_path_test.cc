@@ -1,5 +1,6 @@
 // The direct path from features to labels compared with plain C++: pairs, what they add to the logits of a
 // step and of scoring, and priors.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -400,6 +401,30 @@ TEST_P(DirectPathTest, WhatASampleHasGetsNoChanceIfExcluded) {
     for (size_t i = 0; i < shape_.labels; ++i)
       EXPECT_EQ(best.scores(s)[i] < -20, x.contains(best.labels(s)[i])) << "sample " << s;
   }
+}
+
+TEST_P(DirectPathTest, AnExcludedItemMayBeALabelOfItsSample) {
+  experiment_.model.exclude_own = true;
+  PreparedWriter writer(folder_ / "both.mlt", shape_.features, shape_.labels, Normalize::kNone);
+  writer.add(testing::OwnedSample({1, 2}, {1e-6f, 1}, {1, 3}).view());
+  writer.finish();
+  const Dataset both = Dataset::open(folder_ / "both.mlt");
+  Network network(experiment_, shape_, partition_, true, pool_);
+  network.initialise();
+  network.build_pairs(both, all_rows(both.rows()));
+  Batch batch;
+  batch.assign(both, all_rows(1), true);
+  OutputLayer& output = network.output();
+  const AlignedVector<float> hidden(16, 0.0f), transposed(16 * 16, 0.0f);
+  output.select(batch, {hidden.data(), 1, 16, 16}, 0);
+  output.gather();
+  output.forward({hidden.data(), 1, 16, 16}, {transposed.data(), 16, 16, 16}, {0, 1});
+  EXPECT_GT(output.statistics().row(kTarget)[0], 2 * kExcluded) << "the sum of the logits of labels 1 and 3";
+  TopK best;
+  LabelRanker(output.modelets(), network.spread(), pool_)
+      .rank_dense({transposed.data(), 16, 16, 16}, 1, shape_.labels, best, &batch);
+  EXPECT_THAT(best.labels(0).last(2), ::testing::UnorderedElementsAre(1, 2)) << "predicted it is not";
+  EXPECT_LT(best.scores(0)[shape_.labels - 2], kExcluded);
 }
 
 INSTANTIATE_TEST_SUITE_P(PairsOfALabel, DirectPathTest, ::testing::Values(0u, 5u));

@@ -75,11 +75,12 @@ class ClassifiersTest : public ::testing::Test {
     return std::ranges::count(train_.sample(row).labels, label) > 0;
   }
   void fit(Network& network) {
+    ClassifierSolvers solvers(train_, network.pool());
     for (size_t m = 0; m < negatives_.size(); ++m) {
       Modelet& modelet = *network.output().modelets()[m];
       ClassifierFit fit(modelet, train_, rows_, network.spread(), negatives_[m]);
-      fit.fit(0, 7, network.pool());
-      fit.fit(7, modelet.spec().neurons(), network.pool());
+      fit.fit(0, 7, solvers);
+      fit.fit(7, modelet.spec().neurons(), solvers);
     }
   }
 
