@@ -47,10 +47,10 @@ def read_events(run):
         sys.exit(f"report.py: {error.filename}: {error.strerror}; is {run} the folder of a run?")
     except ValueError as error:
         sys.exit(f"report.py: {run / 'log.jsonl'}: not JSON Lines ({error})")
-    last = {event.get("event"): event for event in events}
-    if "started" not in last or "finished" not in last:
+    last = {event.get("event"): place for place, event in enumerate(events)}
+    if "started" not in last or last.get("finished", -1) < last["started"]:
         sys.exit(f"report.py: {run} has not finished; continue it with: modelet train ... --resume {run}")
-    return last["started"], last["finished"]
+    return events[last["started"]], events[last["finished"]]
 
 
 def print_numbers(started, finished):

@@ -107,7 +107,11 @@ class Parser {
     std::string text = trim(argument.substr(equals + 1));
     const Field* field = find_field(key);
     if (field == nullptr) throw unknown_key(place, key);
-    if (takes_text(*field) && !text.starts_with('"') && !text.starts_with('\'')) text = toml_text(text);
+    const bool quoted = text.starts_with('"') || text.starts_with('\'');
+    if (takes<std::vector<std::string>>(*field) && !text.starts_with('['))
+      text = "[" + (quoted ? text : toml_text(text)) + "]";
+    else if (takes_text(*field) && !quoted)
+      text = toml_text(text);
     toml::table parsed;
     try {
       parsed = toml::parse("value = " + text);
@@ -160,8 +164,9 @@ class Parser {
     if (experiment_.sampling.prior > 0 && experiment_.sampling.logq)
       fail("sampling.prior", "undoes what sampling.logq has undone already: set one of them");
     if (experiment_.sampling.prior > 0 && experiment_.sampling.mode == SamplingMode::kLshPerSample)
-      fail("sampling.prior",
-           "is for labels that a batch draws together; sampling.mode is lsh_per_sample: set lsh, uniform or full");
+      fail(
+          "sampling.prior",
+          "is for labels that a batch draws together; sampling.mode is lsh_per_sample: set lsh, uniform or full");
     if (experiment_.exchange.codec == CodecKind::kSame)
       fail("exchange.codec",
            "is same, but activations have nothing to be the same as: name a codec; same is for "
@@ -220,6 +225,13 @@ class Parser {
 
   static bool is_table(DataFormat format) {
     return format == DataFormat::kTable || format == DataFormat::kCriteo;
+  }
+
+  template <class Value>
+  static bool takes(const Field& field) {
+    Experiment scratch;
+    return std::visit([](auto* value) { return std::same_as<std::remove_pointer_t<decltype(value)>, Value>; },
+                      field.target(scratch));
   }
 
   static bool takes_text(const Field& field) {

@@ -90,6 +90,12 @@ class Model(ProgramTest):
         missing = self.run_program(sys.executable, report, run, "--modelet", "nowhere/modelet", code=1)
         self.assertIn("report.py: nowhere/modelet: No such file", missing.stderr)
         self.assertNotIn("Traceback", missing.stderr)
+        log = self.folder / run / "log.jsonl"
+        events = log.read_text()
+        log.write_text(events + next(line for line in events.splitlines(True) if '"started"' in line))
+        unfinished = self.run_program(sys.executable, report, run, "--modelet", PROGRAMS / "modelet", code=1)
+        self.assertIn("has not finished", unfinished.stderr)
+        log.write_text(events)
         self.train("reported", "--set", f"data.labels={names}", "--set", "train.epochs=1", "--resume", run)
         self.assertNotIn("samples/s", self.run_program(sys.executable, report, run, "--modelet", PROGRAMS / "modelet").stdout)
 

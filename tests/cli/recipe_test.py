@@ -73,6 +73,13 @@ class Recipe(ProgramTest):
             self.assertIn(line, text)
         self.assertEqual(program.events("started")[0]["epochs"], 2)
 
+    def test_settings_may_come_before_paths(self):
+        paths = ["data/train.txt", "data/test.txt"]
+        setting = ["--set", "train.epochs=1"]
+        for number, arguments in enumerate((setting + paths, [paths[0], *setting, paths[1]])):
+            program = self.modelet("train", *arguments, "--out", self.folder / f"order-{number}", "--json")
+            self.assertEqual(program.events("started")[0]["epochs"], 1)
+
     def test_a_file_that_leaves_keys_open(self):
         partly = self.folder / "partly.toml"
         partly.write_text('[data]\ntrain = "data/train.txt"\ntest = "data/test.txt"\n[train]\nepochs = 2\n')
@@ -116,6 +123,7 @@ class Recipe(ProgramTest):
         self.assert_refused(2, "nowhere.txt", "modelet", "train", "data/train.txt", "nowhere.txt")
         self.assert_refused(2, ["data/train.txt", "name test data as well"], "modelet", "train", "data/train.txt")
         self.assert_refused(2, "unknown key", "modelet", "train", "data/train.txt", "data/test.txt", "--set", "train.epoch=3")
+        self.assert_refused(2, "leave out --nodes 2", "modelet", "train", "data/train.txt", "data/test.txt", "--time-budget", "1m", "--nodes", "2")
         self.choose("resumed", *FEW_EPOCHS)
         self.assert_refused(2, ["experiment.toml", "--resume"], "modelet", "train", "data/train.txt", "data/test.txt", "--resume", "resumed")
 

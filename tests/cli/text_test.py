@@ -86,6 +86,16 @@ class Text(ProgramTest):
             right = sum(name == topic for name, (topic, _) in zip(names, samples(100, "test")))
             self.assertAlmostEqual(right / 100, end["p_at_1"], places=6)
 
+    def test_a_line_is_a_sample_whatever_labels_hold(self):
+        (self.folder / "lines.csv").write_text('label,text\n' + '"red\nand blue",rose sky\ngreen,grass leaf\n' * 30)
+        for reading in (["csv.text=text"], ['csv.text="text"'], ['csv.text=["text"]']):
+            described = json.loads(self.modelet("data", "describe", "--json", "--set", "data.format=csv", "--set", *reading, "lines.csv").stdout)
+            self.assertEqual(described["features"], 4)
+        self.modelet("train", "lines.csv", "lines.csv", "--set", "data.format=csv", "--set", "train.epochs=1", "--out", "lines")
+        lines = self.modelet("predict", "lines", "lines.csv", "--k", "2").stdout.splitlines()
+        self.assertEqual(len(lines), 60)
+        self.assertTrue(all(r"red\nand blue:" in line for line in lines))
+
     def test_agents_read_the_same(self):
         _, one = self.run_of("text")
         _, two = self.run_of("text-pool", "--nodes", "2")

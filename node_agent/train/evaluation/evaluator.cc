@@ -63,7 +63,11 @@ void Evaluator::merge(comm::Tag tag, shard::TopK& best) {
     for (size_t s = 0; s < samples; ++s)
       for (size_t i = 0; i < k; ++i) {
         const uint32_t label = tables[rank].labels[s * k + i];
-        if (label != shard::TopK::kNoLabel) best.insert(s, tables[rank].scores.matrix().row(s)[i], label);
+        if (label == shard::TopK::kNoLabel) continue;
+        if (label >= network_.shape().labels)
+          throw FormatError("node '" + group_.node_name(static_cast<int>(rank)) +
+                            "' sent the score of a label that does not exist");
+        best.insert(s, tables[rank].scores.matrix().row(s)[i], label);
       }
   }
 }

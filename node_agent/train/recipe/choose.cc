@@ -142,6 +142,7 @@ class Chooser {
 TrialPlan plan_trials(const Experiment& recipe, const DataFacts& facts, size_t trials, double share) {
   TrialPlan plan{.epochs = std::min(kTrialEpochs, recipe.train.epochs),
                  .width = std::min(kTrialWidth, recipe.model.hidden.back())};
+  if (share == 0) return {.why_none = "none are wanted"};
   plan.held_out_rows = static_cast<uint32_t>(std::min<uint64_t>(facts.rows / 10, kMostHeldOut));
   const Cost cost = cost_of(trial_experiment(recipe, plan), facts);
   const double affordable =

@@ -72,11 +72,20 @@ std::string extension_of(std::filesystem::path path) {
   return path.extension().string();
 }
 
+// Softmax learns nothing from samples without a label. To the columns of a table they are the negatives.
+bool all_have_labels(const Experiment& now, const DataFacts& facts) {
+  constexpr double kNearlyAll = 0.95;
+  return facts.labels_per_row > kNearlyAll && now.data.format != DataFormat::kTable &&
+         now.data.format != DataFormat::kCriteo;
+}
+
 void choose_loss(Rules& rules, const DataFacts& facts) {
-  if (facts.labels >= 2 && facts.one_label())
+  if (facts.labels >= 2 && facts.one_label() && all_have_labels(rules.now(), facts))
     rules.set("model.loss", "softmax", "a sample has one label, and labels exclude each other");
   else if (facts.labels < 2)
     rules.set("model.loss", "sigmoid", "there is one label, which a sample has or not");
+  else if (facts.one_label())
+    rules.set("model.loss", "sigmoid", "some samples have no label, and count as negatives");
   else
     rules.set("model.loss", "sigmoid",
               fmt::format("a sample has {:.1f} labels in the mean, each a question of its own",
@@ -411,9 +420,9 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
   if (classifiers && facts.labels >= kManyLabels) return all;  // studies of such data have decided everything
   if (recipe.model.centroids && !classifiers && recipe.cluster.replicas == 1)
     offer("pairs", {{"model.pairs", "true", "single features say a lot about single labels"}});
-  else if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2)
+  else if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2 && all_have_labels(recipe, facts))
     offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});
-  else if (facts.labels >= 2)
+  else if (recipe.model.loss == Loss::kSoftmax)
     offer("loss sigmoid", {{"model.loss", "sigmoid", "each label is a question of its own"}});
   if (recipe.model.centroids) return all;
   const float rate = recipe.train.learning_rate;
@@ -455,12 +464,19 @@ SampleSeconds seconds_between(const Measured& cheap, const Measured& dear) {
 double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pace& pace,
                   uint64_t scored_rows) {
   const Cost cost = cost_of(experiment, facts);
-  const auto rows = static_cast<double>(facts.rows);
-  double seconds = pace.start + experiment.train.epochs * rows * pace.train.at(cost.train) +
-                   static_cast<double>(scored_rows) * pace.score.at(cost.score);
+  const double held_out = experiment.data.validation * static_cast<double>(facts.rows);
+  const double rows = static_cast<double>(facts.rows) - held_out;
+  const uint32_t epochs = experiment.train.epochs, every = experiment.train.evaluate_every;
+  const uint32_t evaluations = every == 0 ? 1 : (epochs + every - 1) / every;
+  // If samples are held out, the test data is scored once, at the end.
+  const auto scored = static_cast<double>(scored_rows);
+  double seconds =
+      pace.start + epochs * rows * pace.train.at(cost.train) +
+      (held_out > 0 ? evaluations * held_out + scored : evaluations * scored) * pace.score.at(cost.score);
   if (has_classifiers(experiment.model))
-    seconds +=
-        static_cast<double>(classifier_rows(facts.rows)) * pace.score.at(cost.propose) + rows * pace.fit;
+    seconds += evaluations * (static_cast<double>(classifier_rows(static_cast<size_t>(rows))) *
+                                  pace.score.at(cost.propose) +
+                              rows * pace.fit);
   return seconds;
 }
 

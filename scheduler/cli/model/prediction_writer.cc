@@ -7,22 +7,22 @@
 
 namespace modelet::cli {
 
-std::string tsv_field(std::string_view text) {
-  std::string field;
+namespace {
+
+std::string escaped(std::string_view text, std::string_view characters) {
+  std::string result;
   for (const char c : text) {
-    if (c == '\t')
-      field += "\\t";
-    else if (c == '\n')
-      field += "\\n";
-    else if (c == '\r')
-      field += "\\r";
-    else if (c == '\\')
-      field += "\\\\";
+    if (characters.find(c) == std::string_view::npos)
+      result += c;
     else
-      field += c;
+      result += c == '\t' ? "\\t" : c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\\\";
   }
-  return field;
+  return result;
 }
+
+}  // namespace
+
+std::string tsv_field(std::string_view text) { return escaped(text, "\t\n\r\\"); }
 
 PredictionWriter::PredictionWriter(std::ostream& out, PredictionFormat format, const Interpreter& interpreter,
                                    size_t k)
@@ -54,7 +54,7 @@ void PredictionWriter::write_text() {
   for (const ScoredLabel& found : labels_) {
     out_ << separator;
     if (interpreter_.has_names())
-      out_ << found.name;
+      out_ << escaped(found.name, "\n\r");  // a sample is a line
     else
       out_ << found.label;
     out_ << fmt::format(":{:.4f}", interpreter_.has_probabilities() ? found.probability : found.score);

@@ -17,7 +17,8 @@ void ExperimentArguments::add_to(CLI::App& verb) {
       ->required()
       ->check(CLI::ExistingFile);
   verb.add_option("--set", overrides, "section.key=value: override a key of the experiment (repeatable)")
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);
 }
 
 Experiment ExperimentArguments::load() const { return load_experiment(file, overrides); }
@@ -33,7 +34,8 @@ void ReadingArguments::add_to(CLI::App& verb) {
   verb.add_option("--set", overrides,
                   "section.key=value of the experiment that says how the text is read: data.format and what "
                   "belongs to it, docs/experiment.md (repeatable)")
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);
 }
 
 Encoding ReadingArguments::load() const { return parse_encoding("", "options", overrides); }

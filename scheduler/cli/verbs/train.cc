@@ -112,6 +112,9 @@ ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) 
     throw UsageError(
         "--resume " + options.resume +
         ": a run goes on as it was chosen: give its own file, modelet train RUN/experiment.toml --resume RUN");
+  if (!options.recipe.time_budget.empty() && options.nodes > 1)
+    throw UsageError("--time-budget is measured in this process: leave out --nodes " +
+                     std::to_string(options.nodes) + ", or set model.hidden and train.epochs instead");
   return options.recipe.make(options.experiment, reporter);
 }
 

@@ -405,6 +405,41 @@ TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
   EXPECT_EQ(with_settings(recipe, fitted.settings).train.epochs, 1u);
 }
 
+TEST(Recipe, EachEvaluationTakesItsTime) {
+  const DataFacts facts = wide_facts();
+  const auto rows = static_cast<double>(facts.rows);
+  const auto seconds = [&](std::vector<std::string> settings, const Pace& pace, uint64_t scored) {
+    settings.emplace_back("train.epochs=8");
+    return seconds_of(recipe_for(facts, given(std::move(settings))), facts, pace, scored);
+  };
+  const Pace fits{.fit = 1};
+  EXPECT_DOUBLE_EQ(seconds({}, fits, 10000), rows);
+  EXPECT_DOUBLE_EQ(seconds({"train.evaluate_every=3"}, fits, 10000), 3 * rows);
+  EXPECT_NEAR(seconds({"data.validation=0.25"}, fits, 10000), 8 * 0.75 * rows, 1);
+  const Pace scores{.score = {.per_cost = 1}};
+  const std::string no_fits = "model.classifiers=0";
+  EXPECT_DOUBLE_EQ(seconds({no_fits, "train.evaluate_every=1"}, scores, 500),
+                   8 * seconds({no_fits}, scores, 500));
+  EXPECT_NEAR(seconds({no_fits, "data.validation=0.25"}, scores, 0),
+              8 * seconds({no_fits}, scores, static_cast<uint64_t>(0.25 * rows)), 1);
+}
+
+TEST(Recipe, SamplesWithoutLabelsAreNegatives) {
+  DataFacts facts = wide_facts();
+  facts.most_labels = 1;
+  facts.labels_per_row = 1;
+  EXPECT_EQ(recipe_for(facts).model.loss, Loss::kSoftmax);
+  EXPECT_EQ(
+      recipe_for(facts, given({"data.format=table", "table.columns=[\"label:a,b\",\"num:c\"]"})).model.loss,
+      Loss::kSigmoid);
+  facts.labels_per_row = 0.1;
+  EXPECT_EQ(recipe_for(facts).model.loss, Loss::kSigmoid);
+  const GivenKeys open = given({"model.centroids=false"});
+  EXPECT_EQ(std::ranges::count(alternatives(open, facts, recipe_for(facts, open)), "loss softmax",
+                               &Alternative::name),
+            0);
+}
+
 TEST(Recipe, TimeForEveryWidthLeavesLessForTheWidth) {
   const DataFacts facts = wide_facts();
   const Experiment recipe = recipe_for(facts);
@@ -505,6 +540,7 @@ TEST(Choose, TrialsCostAShareOfTheTraining) {
   const TrialPlan none = plan_trials(recipe_for(few), few, 3, 0.25);
   EXPECT_EQ(none.train_rows, 0u);
   EXPECT_THAT(none.why_none, HasSubstr("500 samples"));
+  EXPECT_EQ(plan_trials(recipe_for(wide_facts()), wide_facts(), 3, 0).why_none, "none are wanted");
 }
 
 // Each of 1,000 samples has the feature of its label, of 20, and ten times as much of one of 50 others, which
