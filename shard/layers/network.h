@@ -31,9 +31,9 @@ class Network {
   OutputLayer& output() { return *output_; }
   size_t hidden_layers() const { return hidden_.size() + 1; }
 
-  // Number of samples in the training data with each label [labels], those held out included. The output modelets that are held keep their part.
-  // label_counts() needs all output modelets to be held here. It is empty if one of them does not know its
-  // part.
+  // Number of samples in the training data with each label [labels], those held out included. The output
+  // modelets that are held keep their part. label_counts() needs all output modelets to be held here. It is
+  // empty if one of them does not know its part.
   void set_label_counts(std::span<const uint32_t> counts);
   std::vector<uint32_t> label_counts() const;
   // Tells the output modelets how labels are scored, which follows from the label counts. set_label_counts()

@@ -461,8 +461,8 @@ void PreparedWriter::set_encoder(std::span<const std::byte> state, uint64_t unkn
   unknown_labels_ = unknown_labels;
 }
 
-// A counting sort by neuron, of as many neurons at a time as there is room for. The entries are read again for each such
-// range, so of very many a larger part is sorted at once.
+// A counting sort by neuron, of as many neurons at a time as there is room for. The entries are read again for
+// each such range, so of very many a larger part is sorted at once.
 void PreparedWriter::sort_by_label() {
   const LabelSpread spread(labels_);
   const auto for_each_entry = [this](const auto& each) {
