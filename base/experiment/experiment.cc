@@ -60,6 +60,11 @@ std::string to_toml(const Experiment& experiment) {
   return fields_toml(experiment, [](const Field&) { return true; });
 }
 
+std::string metric_of(const Experiment::Train& train, uint64_t labels) {
+  const bool usual = train.metric == "auto" || train.metric == "p_at_1";
+  return !usual ? train.metric : labels == 1 ? "auc" : "p_at_1";
+}
+
 Encoding encoding_of(const Experiment& experiment) {
   return {.format = experiment.data.format,
           .text = experiment.text,

@@ -163,6 +163,10 @@ struct Encoding {
 };
 Encoding encoding_of(const Experiment& experiment);
 
+// The figure that decides which weights are the best (train.metric). The best of one label is always that label, so only
+// AUC tells models apart.
+std::string metric_of(const Experiment::Train& train, uint64_t labels);
+
 // Whether there is a direct path from features to labels.
 constexpr bool uses_pairs(const Experiment::Model& model) { return model.centroids || model.pairs; }
 // Whether each pair has a weight, trained or fixed.

@@ -108,9 +108,11 @@ class Parser {
     const Field* field = find_field(key);
     if (field == nullptr) throw unknown_key(place, key);
     const bool quoted = text.starts_with('"') || text.starts_with('\'');
-    if (takes<std::vector<std::string>>(*field) && !text.starts_with('['))
-      text = "[" + (quoted ? text : toml_text(text)) + "]";
-    else if (takes_text(*field) && !quoted)
+    if (takes<std::vector<std::string>>(*field) && !text.starts_with('[')) {
+      if (!quoted && text.find(',') != std::string::npos)
+        throw UsageError(place + ": write several as " + key + "=[\"...\", \"...\"]");
+      text = text.empty() ? "[]" : "[" + (quoted ? text : toml_text(text)) + "]";
+    } else if (takes_text(*field) && !quoted)
       text = toml_text(text);
     toml::table parsed;
     try {
@@ -161,12 +163,6 @@ class Parser {
       fail("exchange.codec",
            "is topk, which leaves out most of a row: fit for gradients, not for activations; set "
            "exchange.gradient_codec");
-    if (experiment_.sampling.prior > 0 && experiment_.sampling.logq)
-      fail("sampling.prior", "undoes what sampling.logq has undone already: set one of them");
-    if (experiment_.sampling.prior > 0 && experiment_.sampling.mode == SamplingMode::kLshPerSample)
-      fail(
-          "sampling.prior",
-          "is for labels that a batch draws together; sampling.mode is lsh_per_sample: set lsh, uniform or full");
     if (experiment_.exchange.codec == CodecKind::kSame)
       fail("exchange.codec",
            "is same, but activations have nothing to be the same as: name a codec; same is for "

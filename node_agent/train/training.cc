@@ -48,10 +48,10 @@ Schedule schedule_of(const TrainJob& job, uint64_t steps_per_epoch, uint64_t res
           snapshot_every(job), job.other_samples ? resumed_step : 0};
 }
 
-ModelSelection::Options selection_of(const Experiment& experiment) {
+ModelSelection::Options selection_of(const Experiment& experiment, uint64_t labels) {
   return {.loss = experiment.model.loss,
           .metrics = experiment.metrics,
-          .metric = experiment.train.metric,
+          .metric = metric_of(experiment.train, labels),
           .patience = experiment.train.patience};
 }
 
@@ -81,7 +81,7 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
       data_(job, sharding_, pool_, tell_preparing(events, clock)),
       network_(job.experiment, job.shape, sharding_.held(), true, pool_),
       schedule_(schedule_of(job, data_.feed().steps_per_epoch(), checkpoints_.resumed_step())),
-      selection_(selection_of(job.experiment), data_),
+      selection_(selection_of(job.experiment, job.shape.labels), data_),
       statistics_(clock) {
   MODELET_CHECK(!job.snapshots.enabled || job.private_folder,
                 "only ranks with folders of their own make snapshots");

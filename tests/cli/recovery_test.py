@@ -216,7 +216,7 @@ class RecoveryTest(ProgramTest):
         self.start_scheduler(self.address, dead_after=300)
         for name in ("a", "b"):
             self.agent(name)
-        for _ in range(5):
+        for _ in range(12):
             run, sleeper, seconds = self.sleep_until_missed()
             self.assert_finishes(run)
             if self.status(run)["recoveries"] == 0:

@@ -40,10 +40,10 @@ void require_choice(Loss loss, const shard::Dataset& train, const std::string& p
 }
 
 // Of an item with a negative value the weight of model.exclude_own would make the best prediction.
-void require_items(const Experiment::Model& model, const shard::Dataset& train, const std::string& path) {
+void require_items(const Experiment::Model& model, const shard::Dataset& data, const std::string& path) {
   if (!model.exclude_own) return;
-  for (size_t row = 0; row < train.rows(); ++row) {
-    const shard::Sample sample = train.sample(row);
+  for (size_t row = 0; row < data.rows(); ++row) {
+    const shard::Sample sample = data.sample(row);
     const auto negative = std::ranges::find_if(sample.values, [](float value) { return value < 0; });
     if (negative == sample.values.end()) continue;
     throw UsageError(fmt::format(
@@ -76,6 +76,7 @@ TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, Thread
             {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas())}) {
   require_choice(job.experiment.model.loss, train_, job.experiment.data.train);
   require_items(job.experiment.model, train_, job.experiment.data.train);
+  require_items(job.experiment.model, test_, job.experiment.data.test);
   require_planned(shard::describe_shape(train_, test_), job);
 }
 

@@ -9,12 +9,6 @@ namespace {
 
 const std::vector<size_t> kFigureRanks = {1, 3, 5};  // the K of p_at_K and its like
 
-// The best of one label is always that label, so only AUC tells models apart.
-std::string metric_of(const std::string& wanted, size_t labels) {
-  if (wanted != "auto") return wanted;
-  return labels == 1 ? "auc" : "p_at_1";
-}
-
 }  // namespace
 
 void add_figures(nlohmann::json& event, const std::vector<shard::Figure>& figures) {
@@ -22,7 +16,7 @@ void add_figures(nlohmann::json& event, const std::vector<shard::Figure>& figure
 }
 
 ModelSelection::ModelSelection(const Options& options, TrainingData& data)
-    : metric_(metric_of(options.metric, data.train().labels())),
+    : metric_(options.metric),
       patience_(options.patience),
       data_(data),
       inverse_propensities_(

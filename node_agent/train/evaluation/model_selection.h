@@ -25,7 +25,7 @@ class ModelSelection {
   struct Options {
     Loss loss;
     Experiment::Metrics metrics;
-    std::string metric;     // train.metric; "auto": by the labels
+    std::string metric;     // metric_of() the experiment
     uint32_t patience = 0;  // train.patience
   };
   // Throws UsageError if samples are held out and this model does not have the metric. `data` must outlive

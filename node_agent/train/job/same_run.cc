@@ -40,7 +40,8 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"model.exclude_own", then.model.exclude_own == now.model.exclude_own},
       {"model.centroid_pairs", then.model.centroid_pairs == now.model.centroid_pairs},
       {"data.validation", then.data.validation == now.data.validation, true},
-      {"train.metric", now.data.validation == 0 || then.train.metric == now.train.metric},
+      {"train.metric", now.data.validation == 0 ||
+                           metric_of(then.train, data_then.labels) == metric_of(now.train, data_now.labels)},
       {"data.normalize", then.data.normalize == now.data.normalize},
       {"encoding of the text (data.format and its section, or the training text itself)",
        data_then.encoder == data_now.encoder},

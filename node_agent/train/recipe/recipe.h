@@ -97,7 +97,8 @@ struct Pace {
   double start = 0;      // to make the model
   double measuring = 0;  // that it took to measure this
 };
-// The seconds for making a model, training it, and scoring `scored_rows` samples.
+// The seconds for making a model, training it, and scoring `scored_rows` test samples at each evaluation. If
+// samples are held out, these are scored at each evaluation, and the test samples once.
 double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pace& pace,
                   uint64_t scored_rows);
 

@@ -28,8 +28,10 @@
 
 namespace modelet::shard {
 
-// Version of the meaning of a state; also part of the name of what is prepared with it.
-inline constexpr const char* kEncoderVersion = "3";
+// Version of the meaning of a state.
+inline constexpr const char* kEncoderVersion = "2";
+// Part of the name of what is prepared from text, so that a text is prepared again after readers have changed.
+inline constexpr const char* kReaderVersion = "3";
 
 // A state larger than this is refused.
 inline constexpr uint64_t kMaxEncoderBytes = uint64_t{4} << 30;

@@ -163,7 +163,7 @@ Dataset load_training_data(const fs::path& path, Normalize normalize, const Enco
   if (is_prepared(path)) return checked(Dataset::open(path, true, selection), path, normalize);
   const Encoding known = known_encoding(path, encoding);
   const fs::path entry =
-      cache_entry(path, normalize, known.format == DataFormat::kXmc ? "" : kEncoderVersion + to_toml(known));
+      cache_entry(path, normalize, known.format == DataFormat::kXmc ? "" : kReaderVersion + to_toml(known));
   const auto prepare = [&] { prepare_training_data(path, normalize, known, entry, progress); };
   return checked(open_through_cache(entry, selection, prepare), path, normalize);
 }

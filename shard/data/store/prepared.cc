@@ -462,7 +462,7 @@ void PreparedWriter::set_encoder(std::span<const std::byte> state, uint64_t unkn
 }
 
 // A counting sort by neuron, of as many neurons at a time as there is room for. The entries are read again for
-// each such range, so of very many a larger part is sorted at once.
+// each such range, so if there are very many, a sixteenth of them is sorted at a time.
 void PreparedWriter::sort_by_label() {
   const LabelSpread spread(labels_);
   const auto for_each_entry = [this](const auto& each) {
@@ -472,7 +472,8 @@ void PreparedWriter::sort_by_label() {
   for_each_entry([&](const LabelEntry& entry) { ++frequencies[spread.neuron(entry.label)]; });
   spools_[kFrequencies]->append(std::span<const uint32_t>(frequencies));
   constexpr uint64_t kMostRanges = 16;
-  const uint64_t at_once = std::max(sorted_at_once_, label_entries_ / kMostRanges);
+  const uint64_t at_once =
+      sorted_at_once_ > 0 ? sorted_at_once_ : std::max(kSortedAtOnce, label_entries_ / kMostRanges);
   std::vector<uint32_t> samples;
   std::vector<uint64_t> places;  // of the next sample of each neuron
   for (uint64_t begin = 0, end = 0, left = label_entries_; left > 0; begin = end) {

@@ -121,10 +121,11 @@ float scale_of(const Sample& sample, Normalize normalize);
 class PreparedWriter {
  public:
   // The sections grow in unlinked files beside `path`. finish() joins them and sorts labels by neuron, about
-  // `sorted_at_once` entries, or a sixteenth of all, at a time. Throws Error if the disk fails.
+  // `sorted_at_once` entries at a time; 0: kSortedAtOnce or a sixteenth of all, whichever is more. Throws Error
+  // if the disk fails.
   static constexpr uint64_t kSortedAtOnce = uint64_t{16} << 20;  // 64 MiB
   PreparedWriter(const std::filesystem::path& path, uint64_t features, uint64_t labels, Normalize normalize,
-                 uint64_t sorted_at_once = kSortedAtOnce);
+                 uint64_t sorted_at_once = 0);
   PreparedWriter(const PreparedWriter&) = delete;
   PreparedWriter& operator=(const PreparedWriter&) = delete;
   ~PreparedWriter();

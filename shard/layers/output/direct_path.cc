@@ -97,7 +97,8 @@ void DirectPath::compute_sums(size_t first, size_t count, PairLanes& lanes) {
     std::fill_n(sums, columns_, 0.0f);
     lanes.add_sums(i, 1, nullptr, sums);
     if (!options_.pairs.exclude_own) continue;
-    // If a sample has an item as feature and label, nothing could teach the label against its own pair.
+    // A sample may have an item as feature and as label after all. The own pair would hide the label's logit, so
+    // then the sum does not count.
     for (size_t t = active_.offsets[first + i]; t < active_.offsets[first + i + 1]; ++t)
       if (float& sum = sums[active_.targets[t].sample]; sum < kExcluded) sum = 0;
   }

@@ -81,7 +81,7 @@ class ClassifierFit {
                 const LabelSpread& spread, std::span<const HardNegative> negatives);
 
   // Replaces the classifiers of the neurons [begin, end), counted from the modelet's first. `solvers` are those of the
-  // same data. A label with more than kMostPositives samples is fitted on as many of them, at equal distances.
+  // same data. A label with more than kMostPositives samples is fitted on kMostPositives, at equal distances.
   static constexpr size_t kMostPositives = 32768;
   void fit(size_t begin, size_t end, ClassifierSolvers& solvers);
 

@@ -12,15 +12,20 @@ std::vector<float> log_activity(const Modelet& modelet, const Experiment::Sampli
                                 const Experiment::Train& train, const DataShape& shape) {
   const std::vector<uint32_t>& counts = modelet.label_counts();
   std::vector<float> logs(counts.size(), 0.0f);
-  if (sampling.mode == SamplingMode::kFull) return logs;
+  if (sampling.mode == SamplingMode::kFull || sampling.logq) return logs;  // training has no such bias
 
-  // A sample is in the batch with this chance; a label is not if none of its samples is.
-  const double in_batch =
-      std::min(1.0, train.batch / static_cast<double>(std::max<uint64_t>(shape.train_rows, 1)));
+  // A sample is in the batch with this chance; a label is not if none of its samples is. With lsh_per_sample, each
+  // sample draws labels of its own, so it counts as a batch.
+  const bool alone = sampling.mode == SamplingMode::kLshPerSample;
+  const auto rows = static_cast<double>(std::max<uint64_t>(shape.train_rows, 1));
+  const double in_batch = std::min(1.0, (alone ? 1 : train.batch) / rows);
   std::vector<double> chances;
   double labels = 0;  // of the modelet in a batch, on average
   for (const uint32_t count : counts) {
-    chances.push_back(in_batch < 1 ? -std::expm1(count * std::log1p(-in_batch)) : count > 0 ? 1.0 : 0.0);
+    chances.push_back(alone          ? std::min(1.0, count / rows)
+                      : in_batch < 1 ? -std::expm1(count * std::log1p(-in_batch))
+                      : count > 0    ? 1.0
+                                     : 0.0);
     labels += chances.back();
   }
   const auto neurons = static_cast<double>(counts.size());

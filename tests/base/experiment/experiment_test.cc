@@ -222,10 +222,9 @@ TEST(Experiment, FieldsAreCheckedTogether) {
               HasSubstr("model.classifiers"));
   EXPECT_NO_THROW(parse(kData, {"model.classifiers=1", "model.centroids=true"}));
   EXPECT_NO_THROW(parse(kData, {"model.exclude_own=true", "model.centroids=true"}));
-  EXPECT_THAT(error_of(kData, {"sampling.prior=1", "sampling.logq=true"}),
-              HasSubstr("sampling.logq has undone"));
-  EXPECT_THAT(error_of(kData, {"sampling.prior=1", "sampling.mode=lsh_per_sample"}),
-              HasSubstr("sampling.mode is lsh_per_sample"));
+  EXPECT_THAT(parse(kData, {"csv.text=title"}).csv.text, ::testing::ElementsAre("title"));
+  EXPECT_THAT(parse(kData, {"csv.text="}).csv.text, ::testing::IsEmpty());
+  EXPECT_THAT(error_of(kData, {"csv.text=title,body"}), HasSubstr("write several as csv.text=["));
   EXPECT_THAT(error_of(kData, {"exchange.codec=topk"}), HasSubstr("exchange.gradient_codec"));
   EXPECT_THAT(error_of(kData, {"exchange.codec=same"}), HasSubstr("nothing to be the same as"));
 }

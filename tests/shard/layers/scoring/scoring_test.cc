@@ -102,6 +102,23 @@ TEST(ScoringTest, RanksByTheScoresOrNearlySo) {
   }
 }
 
+// With logq, training has corrected it. If samples draw labels of their own, a label is active for a sample that has
+// it or draws it: the chance is counts / 6,000 samples and 4 draws of 14 labels.
+TEST(ScoringTest, PriorsAreThoseOfTheSamplingMode) {
+  Experiment experiment = small_experiment();
+  experiment.sampling.prior = 1;
+  experiment.sampling.mode = SamplingMode::kLshPerSample;
+  const Scored scored = score(experiment, kCounts);
+  for (size_t label = 0; label < kCounts.size(); ++label) {
+    const double has = kCounts[label] / 6000.0;
+    EXPECT_NEAR(std::exp(scored.priors[label]), has + (1 - has) * 4 / 14, 0.05) << label;
+  }
+  experiment.sampling.mode = SamplingMode::kUniform;
+  experiment.sampling.logq = true;
+  experiment.model.loss = Loss::kSoftmax;
+  for (const double prior : score(experiment, kCounts).priors) EXPECT_EQ(prior, 0);
+}
+
 TEST(ScoringTest, LogitsOfRareLabelsArePulledToDoubt) {
   Experiment experiment = small_experiment();
   for (const float prior : {0.0f, 0.9f}) {
