@@ -163,8 +163,8 @@ struct Encoding {
 };
 Encoding encoding_of(const Experiment& experiment);
 
-// The figure that decides which weights are the best (train.metric). The best of one label is always that label, so only
-// AUC tells models apart.
+// The figure that decides which weights are the best (train.metric). If there is one label, it is always the best
+// one, so only AUC tells models apart.
 std::string metric_of(const Experiment::Train& train, uint64_t labels);
 
 // Whether there is a direct path from features to labels.

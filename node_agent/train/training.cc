@@ -207,8 +207,8 @@ bool Trainer::Training::synchronise(Session& session, bool stop) {
   return all_stop;
 }
 
-// What is evaluated, and so the best weights and the last, has classifiers of its own weights. A checkpoint between
-// evaluations has those of the evaluation before it, or none yet.
+// Weights that are evaluated, and so the best ones and the last, have classifiers of their own. A checkpoint
+// between evaluations has those of the evaluation before it, or none yet.
 void Trainer::Training::fit_classifiers(Session& session) {
   if (!has_classifiers(job_.experiment.model)) return;
   const double began = clock_.now();

@@ -39,7 +39,8 @@ void require_choice(Loss loss, const shard::Dataset& train, const std::string& p
                      " has " + std::to_string(train.labels()) + ": set model.loss = \"sigmoid\"");
 }
 
-// Of an item with a negative value the weight of model.exclude_own would make the best prediction.
+// If an item has a negative value, the weight of model.exclude_own makes it the best prediction instead of
+// excluding it.
 void require_items(const Experiment::Model& model, const shard::Dataset& data, const std::string& path) {
   if (!model.exclude_own) return;
   for (size_t row = 0; row < data.rows(); ++row) {

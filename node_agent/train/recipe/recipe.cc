@@ -72,7 +72,7 @@ std::string extension_of(std::filesystem::path path) {
   return path.extension().string();
 }
 
-// Softmax learns nothing from samples without a label. To the columns of a table they are the negatives.
+// Softmax learns nothing from samples without a label. In a table, these are the negatives.
 bool all_have_labels(const Experiment& now, const DataFacts& facts) {
   constexpr double kNearlyAll = 0.95;
   return facts.labels_per_row > kNearlyAll && now.data.format != DataFormat::kTable &&
@@ -115,8 +115,8 @@ bool one_of_many(const Experiment& now, const DataFacts& facts) {
          facts.rows <= kMeasuredRows;
 }
 
-// Whether each sample has few of several labels, and most labels are frequent. Beside a direct path, a narrower layer
-// then learns as much (docs/studies/recipes.md, "Few labels a sample").
+// Whether each sample has few of several labels, and most labels are not rare. Beside a direct path, a narrower
+// layer then learns as much (docs/studies/recipes.md, "Few labels a sample").
 bool few_of_several(const Experiment& now, const DataFacts& facts) {
   constexpr double kFewLabels = 4;
   constexpr uint64_t kMeasuredRows = 250000;

@@ -48,10 +48,10 @@ inline constexpr size_t kFrequencyClasses = 5;
 inline constexpr size_t kRareClasses = 3;  // the first ones
 size_t frequency_class(uint32_t samples);
 
-// So low that the label has no chance, however small the feature's value: in a row of length one, an item that was
-// counted once beside one that was counted a million times has 1e-6.
+// So low that the label has no chance, however small the feature's value. In a row of length one, an item that
+// was counted once beside one that was counted a million times has the value 1e-6.
 inline constexpr float kOwnWeight = -1e12f;
-// What only an own pair adds to a logit.
+// A lower sum of weights contains that of an own pair.
 inline constexpr float kExcluded = -1000;
 
 // What an experiment says about pairs.
