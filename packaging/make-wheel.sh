@@ -30,6 +30,8 @@ made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 
 python=${PYTHON:-python3}
+export PIP_CONSTRAINT=$PWD/packaging/wheel-tools.txt
+export PIP_BUILD_CONSTRAINT=$PIP_CONSTRAINT  # its name for the build since pip 25.3
 "$python" -m pip wheel --no-deps --wheel-dir "$made" .
 mkdir -p "$folder"
 if [[ -n $portable ]]; then
