@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/experiment/table_layout.h"
+#include "base/text/toml.h"
 
 namespace modelet {
 namespace {
@@ -143,7 +144,7 @@ class ValueReader {
   // that TOML cannot represent.
   void require_writable(const std::string& path) const {
     try {
-      std::ignore = toml::parse("value = " + toml_text(path));
+      std::ignore = parse_toml("value = " + toml_text(path));
     } catch (const toml::parse_error&) {
       fail("is " + shown(path) +
            ", a path that is not UTF-8, or has control characters: rename the folder, or put the file "

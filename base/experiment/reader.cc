@@ -1,8 +1,6 @@
 // Reads experiment files: the file, the overrides, and the checks that involve more than one value.
 #include "base/experiment/reader.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <concepts>
 #include <map>
@@ -18,6 +16,7 @@
 #include "base/experiment/table_layout.h"
 #include "base/system/file.h"
 #include "base/text/suggest.h"
+#include "base/text/toml.h"
 
 namespace modelet {
 namespace {
@@ -47,9 +46,9 @@ std::string key_suggestion(std::string_view key) {
                             : "; did you mean '" + std::string(nearest->key) + "'?";
 }
 
-toml::table parse_toml(std::string_view text, const std::string& place) {
+toml::table parse_at(std::string_view text, const std::string& place) {
   try {
-    return toml::parse(text);
+    return parse_toml(text);
   } catch (const toml::parse_error& e) {
     const auto at_position = e.source().begin;
     throw UsageError(place + ":" + number_text(at_position.line) + ":" + number_text(at_position.column) +
@@ -64,7 +63,7 @@ class Parser {
 
   // Defaults that were measured for this experiment by `modelet tune`.
   void read_tuned(std::string_view text, const std::string& origin) {
-    const toml::table root = parse_toml(text, origin);
+    const toml::table root = parse_at(text, origin);
     const toml::table* sampling = root["sampling"].as_table();
     if (sampling == nullptr || root.size() != 1)
       throw UsageError(origin +
@@ -78,7 +77,7 @@ class Parser {
     if (text.size() > kMaxFileBytes)
       throw UsageError(origin_ + ": " + number_text(text.size()) + " bytes, more than the limit of " +
                        number_text(kMaxFileBytes) + "; is this an experiment file?");
-    const toml::table root = parse_toml(text, origin_);
+    const toml::table root = parse_at(text, origin_);
     for (const auto& [name, node] : root) {
       const std::string place = place_of(name);
       if (!is_section(name.str())) {
@@ -116,7 +115,7 @@ class Parser {
       text = toml_text(text);
     toml::table parsed;
     try {
-      parsed = toml::parse("value = " + text);
+      parsed = parse_toml("value = " + text);
     } catch (const toml::parse_error& e) {
       throw UsageError(place + ": the value is not valid TOML: " + std::string(e.description()));
     }

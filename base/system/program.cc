@@ -1,7 +1,6 @@
 #include "base/system/program.h"
 
 #include <spdlog/fmt/fmt.h>
-#include <toml++/toml.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,9 +9,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/system/file.h"
 #include "base/system/manual.h"
 #include "base/system/process.h"
 #include "base/text/suggest.h"
+#include "base/text/toml.h"
 #include "base/version.h"
 
 namespace modelet {
@@ -53,9 +54,10 @@ std::vector<std::string> argument_texts(const toml::node& node, const std::strin
 }
 
 void apply_file(CLI::App& app, const std::string& path) {
+  constexpr size_t kMaxFileBytes = size_t{1} << 20;
   toml::table table;
   try {
-    table = toml::parse_file(path);
+    table = parse_toml(read_text_file(path, kMaxFileBytes));
   } catch (const toml::parse_error& error) {
     throw UsageError(path + ":" + std::to_string(error.source().begin.line) + ": " +
                      std::string(error.description()));

@@ -3,14 +3,20 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace modelet {
 
-// Parses exactly one JSON document. Syntax errors, a key that appears twice in an object, and nesting deeper
-// than `max_depth` are a FormatError that starts with `origin` (the file's path).
+// Parses exactly one JSON document. Syntax errors, a key that appears twice in an object, nesting deeper than
+// `max_depth`, and more than a million values are a FormatError that starts with `origin` (the file's path).
+// The work is linear in the text.
 nlohmann::json parse_strict_json(std::string_view text, std::string_view origin, int max_depth);
+
+// The same for a message or a line of a log, of which a malformed one is left out: nothing if `text` is not an
+// object, or nests deeper than 8.
+std::optional<nlohmann::json> parse_json_object(std::string_view text);
 
 // Member `key` of an object; FormatError if `object` is not an object, or the member is missing or of another
 // kind. unsigned_at also refuses values that are negative, fractional or above 2^64 - 1.

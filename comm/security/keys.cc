@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
-#include <toml++/toml.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -22,6 +21,7 @@
 #include "base/system/file.h"
 #include "base/system/log.h"
 #include "base/text/printable.h"
+#include "base/text/toml.h"
 
 namespace modelet::comm {
 namespace {
@@ -190,7 +190,7 @@ KeyPair read_key_file(const std::filesystem::path& path) {
                     "had access to this machine, make another one",
                     path.string()));
   try {
-    const toml::table table = toml::parse(read_text_file(path, kKeyFileBytes));
+    const toml::table table = parse_toml(read_text_file(path, kKeyFileBytes));
     KeyPair pair{key_of(table, "public", path.string()), key_of(table, "secret", path.string())};
     if (public_key_of(pair.secret_key) != pair.public_key)
       throw UsageError(path.string() +

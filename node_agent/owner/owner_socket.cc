@@ -20,6 +20,7 @@
 #include "base/system/descriptor.h"
 #include "base/system/log.h"
 #include "base/text/printable.h"
+#include "base/text/strict_json.h"
 
 namespace modelet::agent {
 namespace {
@@ -196,11 +197,11 @@ nlohmann::json ask_agent(const fs::path& path, const std::string& request) {
   std::optional<std::string> line;
   if (write_line(fd.get(), request, kAnswerSeconds)) line = read_line(fd.get(), kMostAnswer, kAnswerSeconds);
   if (!line) throw Error(path.string() + ": the agent does not answer");
-  nlohmann::json answer = nlohmann::json::parse(*line, nullptr, false);
-  if (!answer.is_object()) throw Error(path.string() + ": what answers here is no agent");
-  if (answer.contains("error"))
-    throw Error("the agent says: " + printable(answer["error"].dump(), kMostRequest));
-  return answer;
+  std::optional<nlohmann::json> answer = parse_json_object(*line);
+  if (!answer) throw Error(path.string() + ": what answers here is no agent");
+  if (answer->contains("error"))
+    throw Error("the agent says: " + printable((*answer)["error"].dump(), kMostRequest));
+  return *std::move(answer);
 }
 
 }  // namespace modelet::agent

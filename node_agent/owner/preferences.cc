@@ -1,7 +1,6 @@
 #include "node_agent/owner/preferences.h"
 
 #include <spdlog/fmt/fmt.h>
-#include <toml++/toml.h>
 
 #include <cmath>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "base/system/file.h"
 #include "base/text/printable.h"
 #include "base/text/suggest.h"
+#include "base/text/toml.h"
 
 namespace modelet::agent {
 namespace {
@@ -103,7 +103,7 @@ Preferences parse_preferences(std::string_view text, const std::string& origin) 
        }},
   };
   try {
-    read_table(toml::parse(text), keys, origin);
+    read_table(parse_toml(text), keys, origin);
   } catch (const toml::parse_error& error) {
     throw UsageError(fmt::format("{}:{}: {}", origin, error.source().begin.line, error.description()));
   }

@@ -16,6 +16,7 @@
 #include "base/system/clock.h"
 #include "base/system/file.h"
 #include "base/system/log.h"
+#include "base/text/strict_json.h"
 #include "comm/content/snapshot.h"
 #include "comm/content/store.h"
 #include "comm/content/transfer/transfer.h"
@@ -243,7 +244,7 @@ bool may_be_of(const std::vector<std::string>& log, const Record& record) {
   };
   return std::ranges::none_of(record.events, is_start) || std::ranges::any_of(log, is_own) ||
          std::ranges::none_of(log, [](const std::string& line) {
-           return is_start(nlohmann::json::parse(line, nullptr, false));
+           return is_start(parse_json_object(line).value_or(nlohmann::json()));
          });
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/system/clock.h"
+#include "base/text/strict_json.h"
 #include "scheduler/core/core.h"
 
 namespace modelet::cli {
@@ -45,8 +46,8 @@ void read_log(PoolClient& client, uint64_t run, uint64_t after, const Use& use) 
     uint64_t number = log.next - lines;  // the number before the first line: older ones may be gone
     std::istringstream text(log.text);
     for (std::string line; std::getline(text, line);) {
-      auto event = nlohmann::json::parse(line, nullptr, false);
-      if (++number > after && event.is_object() && !use(number, std::move(event))) return;
+      auto event = parse_json_object(line);
+      if (++number > after && event && !use(number, std::move(*event))) return;
     }
     after = log.next;
   }
@@ -217,8 +218,8 @@ RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher, double patien
       if (event->number > last_event + 1 && (last_event > 0 || watcher.whole))
         tell_missed(run, last_event, event->number, watcher);
       last_event = std::max(last_event, event->number);
-      const auto parsed = nlohmann::json::parse(event->json, nullptr, false);
-      if (parsed.is_object() && watcher.on_event) watcher.on_event(parsed);
+      const auto parsed = parse_json_object(event->json);
+      if (parsed && watcher.on_event) watcher.on_event(*parsed);
     }
     if (auto* status = std::get_if<RunStatusT>(&*message); status != nullptr && status->run == run) {
       if (watcher.on_status) watcher.on_status(*status);

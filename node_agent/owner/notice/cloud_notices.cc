@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text/printable.h"
+#include "base/text/strict_json.h"
 #include "node_agent/owner/notice/http.h"
 
 namespace modelet::agent {
@@ -34,9 +35,9 @@ double seconds_until(const std::string& time, const char* format, const NoticeOp
 }
 
 json parse(const HttpAnswer& answer, const std::string& path) {
-  json parsed = json::parse(answer.body, nullptr, false);
-  if (answer.status != kOk || !parsed.is_object()) throw unexpected(path, answer);
-  return parsed;
+  std::optional<json> parsed = parse_json_object(answer.body);
+  if (answer.status != kOk || !parsed) throw unexpected(path, answer);
+  return *std::move(parsed);
 }
 
 std::string text_of(const json& object, const char* key) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text/printable.h"
+#include "base/text/strict_json.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -17,7 +18,16 @@ using nlohmann::json;
 constexpr size_t kLongestName = 64;          // characters
 constexpr size_t kLongestText = 4096;        // bytes of a text that is kept
 constexpr size_t kLongestEvent = 64 * 1024;  // bytes of JSON
-constexpr int kDeepestEvent = 8;             // objects and lists in one another; events have 3
+
+// Leaves out members whose key is no name, and makes texts as kept_text(). The parser has limited the depth.
+void clean(json& value) {
+  if (value.is_string()) value = kept_text(value.get_ref<const std::string&>());
+  if (value.is_object())
+    std::erase_if(value.get_ref<json::object_t&>(),
+                  [](const auto& member) { return !is_name(member.first); });
+  if (value.is_structured())
+    for (json& inside : value) clean(inside);
+}
 
 }  // namespace
 
@@ -36,14 +46,8 @@ std::string kept_text(const std::string& text) { return printable(text, kLongest
 
 std::optional<json> parse_event(const std::string& text) {
   if (text.size() > kLongestEvent) return std::nullopt;
-  const auto clean = [](int depth, json::parse_event_t what, json& value) {
-    if (what == json::parse_event_t::key) return is_name(value.get_ref<const std::string&>());
-    if (what == json::parse_event_t::value && value.is_string())
-      value = kept_text(value.get_ref<const std::string&>());
-    return depth < kDeepestEvent;
-  };
-  json event = json::parse(text, clean, false);
-  if (!event.is_object()) return std::nullopt;
+  std::optional<json> event = parse_json_object(text);
+  if (event) clean(*event);
   return event;
 }
 
