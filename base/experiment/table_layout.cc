@@ -4,7 +4,9 @@
 #include <array>
 #include <charconv>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -37,6 +39,10 @@ class LayoutParser {
   TableLayout parse(std::span<const std::string> items) {
     for (const std::string& item : items) add(item);
     // Crosses name other columns, which may come anywhere in the list.
+    for (size_t i = 0; i < layout_.categories.size(); ++i)
+      components_.emplace(layout_.columns[layout_.categories[i]], i);
+    for (size_t i = 0; i < layout_.numbers.size(); ++i)
+      components_.emplace(layout_.columns[layout_.numbers[i].column], layout_.categories.size() + i);
     for (const std::string& item : items)
       if (item.starts_with(kCross)) add_cross(item);
     item_.clear();
@@ -63,18 +69,18 @@ class LayoutParser {
     const size_t colon = item.find(':');
     if (colon == std::string::npos) fail("is not KIND:COLUMNS, such as 'cat:c1..c26'");
     const std::string kind = item.substr(0, colon);
-    for (const std::string& name : names_of(std::string_view(item).substr(colon + 1)))
-      use(kind, column(name));
+    for_each_name(std::string_view(item).substr(colon + 1),
+                  [&](const std::string& name) { use(kind, column(name)); });
   }
 
   // a,b..c -> names.
-  std::vector<std::string> names_of(std::string_view list) const {
-    std::vector<std::string> names;
+  template <class Use>
+  void for_each_name(std::string_view list, const Use& use) const {
     for (const std::string_view entry : split(list, ',')) {
       const size_t dots = entry.find("..");
       if (entry.empty()) fail("has an empty name");
       if (dots == std::string_view::npos) {
-        names.emplace_back(entry);
+        use(std::string(entry));
         continue;
       }
       const auto first = numbered(entry.substr(0, dots)), last = numbered(entry.substr(dots + 2));
@@ -83,61 +89,54 @@ class LayoutParser {
         fail("has the range '" + std::string(entry) +
              "'; both ends must be the same word with a number that grows, such as 'i1..i13'");
       for (uint32_t i = first->second; i <= last->second; ++i)
-        names.push_back(std::string(first->first) + std::to_string(i));
+        use(std::string(first->first) + std::to_string(i));
     }
-    return names;
   }
 
   size_t column(const std::string& name) {
-    const auto it = std::ranges::find(layout_.columns, name);
-    if (it != layout_.columns.end()) return static_cast<size_t>(it - layout_.columns.begin());
+    const auto it = columns_.find(name);
+    if (it != columns_.end()) return it->second;
     if (layout_.columns.size() == kMaxTableColumns)
       fail("is column number " + std::to_string(kMaxTableColumns + 1) + "; at most " +
            std::to_string(kMaxTableColumns) + " are possible");
+    columns_.emplace(name, layout_.columns.size());
     layout_.columns.push_back(name);
     return layout_.columns.size() - 1;
   }
 
   void use(const std::string& kind, size_t column) {
-    const auto once = [&](auto& list, const auto& entry) {
-      if (std::ranges::find(list, entry) != list.end())
-        fail("mentions '" + layout_.columns[column] + "' again as " + kind);
-      list.push_back(entry);
-    };
+    if (!mentioned_.emplace(kind, column).second)
+      fail("mentions '" + layout_.columns[column] + "' again as " + kind);
     static constexpr std::pair<std::string_view, NumberKind> kNumbers[] = {
         {"bin", NumberKind::kBins}, {"num", NumberKind::kStandardised}, {"log", NumberKind::kLogarithm}};
-    if (kind == "label") return once(layout_.labels, column);
-    if (kind == "cat") return once(layout_.categories, column);
+    if (kind == "label") return layout_.labels.push_back(column);
+    if (kind == "cat") return layout_.categories.push_back(column);
     for (const auto& [name, number] : kNumbers)
-      if (kind == name) return once(layout_.numbers, TableLayout::Number{column, number});
+      if (kind == name) return layout_.numbers.push_back({column, number});
     if (kind == "skip") return;
     static const std::array<std::string, 7> kKinds = {"label", "cat", "bin", "num", "log", "cross", "skip"};
     fail("has the unknown kind '" + kind + "'" + suggestion(kind, kKinds));
   }
 
   size_t cross_component(std::string_view name) const {
-    const auto named = [&](size_t column) { return layout_.columns[column] == name; };
-    const auto category = std::ranges::find_if(layout_.categories, named);
-    if (category != layout_.categories.end())
-      return static_cast<size_t>(category - layout_.categories.begin());
-    const auto number = std::ranges::find_if(layout_.numbers, named, &TableLayout::Number::column);
-    if (number == layout_.numbers.end())
+    const auto found = components_.find(std::string(name));
+    if (found == components_.end())
       fail("crosses '" + std::string(name) +
            "', which is neither category nor number; add 'cat:" + std::string(name) + "'");
-    return layout_.categories.size() + static_cast<size_t>(number - layout_.numbers.begin());
+    return found->second;
   }
 
   void add_cross(const std::string& item) {
     item_ = "'" + item + "' ";
     std::vector<size_t> components;
+    std::set<size_t> seen;
     for (const std::string_view name : split(std::string_view(item).substr(kCross.size()), '*')) {
       const size_t component = cross_component(name);
-      if (std::ranges::find(components, component) != components.end())
-        fail("crosses '" + std::string(name) + "' with itself");
+      if (!seen.insert(component).second) fail("crosses '" + std::string(name) + "' with itself");
       components.push_back(component);
     }
     if (components.size() < 2) fail("crosses one column; join two or more with '*', such as 'cross:c1*c2'");
-    if (std::ranges::find(layout_.crosses, components) != layout_.crosses.end()) fail("is there twice");
+    if (!crosses_.insert(components).second) fail("is there twice");
     if (layout_.crosses.size() == kMaxTableColumns)
       fail("is one cross too many; at most " + std::to_string(kMaxTableColumns) + " are possible");
     layout_.crosses.push_back(std::move(components));
@@ -145,6 +144,10 @@ class LayoutParser {
 
   std::string item_;  // the item that is parsed, for messages
   TableLayout layout_;
+  // What is found in it, without going through its lists: they may be long and from a stranger.
+  std::unordered_map<std::string, size_t> columns_, components_;  // by name
+  std::set<std::pair<std::string, size_t>> mentioned_;            // kinds of columns
+  std::set<std::vector<size_t>> crosses_;
 };
 
 }  // namespace

@@ -202,22 +202,25 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
     for (const auto& [data, sent] : of_key) sum += sent;
     return sum;
   };
-  if (all() <= most) return;
+  uint64_t now = all();  // gone through again only when something was removed
+  if (now <= most) return;
   std::erase_if(of_key, [&](const auto& sent) { return !store_.manifest(parse_content_id(sent.first)); });
-  for (const std::string& other : all() > most ? store_.in_order_of_removal() : std::vector<std::string>()) {
-    if (all() <= most) break;
+  now = all();
+  for (const std::string& other : now > most ? store_.in_order_of_removal() : std::vector<std::string>()) {
+    if (now <= most) break;
     const auto open = entries_.find(other);
     const bool needed = other == address || kept_.contains(other) ||
                         (open != entries_.end() && !open->second.offered_by.empty());
     if (needed || !of_key.contains(other)) continue;
     if (open != entries_.end()) entries_.erase(open);
     if (store_.remove(parse_content_id(other))) of_key.erase(other);
+    now = all();
   }
-  if (all() > most)
+  if (now > most)
     throw Error(fmt::format(
         "the key '{}' would have {} bytes in the store, the most is {} ({}): wait until runs that need its data "
         "have ended",
-        key, all(), most, options_.names.limit_of_key));
+        key, now, most, options_.names.limit_of_key));
 }
 
 // The bytes that are still to come of the key's open entries.

@@ -65,9 +65,10 @@ std::string record_of(const std::vector<std::string>& fields, const shard::CsvDi
   return record + '\n';
 }
 
-// The columns that a sample may name.
+// The columns that a sample may name. They are found once for a question, which may have many samples.
 std::vector<std::string> columns_of(const Encoding& encoding) {
-  if (!is_table(encoding)) return encoding.csv.text;
+  if (encoding.format == DataFormat::kCsv) return encoding.csv.text;
+  if (!is_table(encoding)) return {};
   const TableLayout layout = table_layout(encoding.table, encoding.format);
   std::vector<std::string> columns;
   for (size_t column = 0; column < layout.columns.size(); ++column)
@@ -95,13 +96,13 @@ std::string table_of(const Encoding& encoding, const std::vector<std::string>& c
   return record_of(places, dialect);
 }
 
-std::string query_of_text(const std::string& text, const Encoding& encoding, const std::string& where) {
+std::string query_of_text(const std::string& text, const Encoding& encoding,
+                          const std::vector<std::string>& columns, const std::string& where) {
   switch (encoding.format) {
     case DataFormat::kText:
     case DataFormat::kWords:
       return as_one_line(text, std::string_view("\n\r", 2)) + '\n';
     case DataFormat::kCsv: {
-      const std::vector<std::string> columns = columns_of(encoding);
       std::vector<std::string> fields(columns.size());
       fields.front() = text;
       return table_of(encoding, columns, std::move(fields));
@@ -121,17 +122,19 @@ std::string field_of(const Value& value, const std::string& where) {
   refuse(where, "a string, a number or null (nothing is known) is expected");
 }
 
-std::string query_of_fields(const Value& object, const Encoding& encoding, const std::string& where) {
+std::string query_of_fields(const Value& object, const Encoding& encoding,
+                            const std::vector<std::string>& columns, const std::string& where) {
   if (!is_table(encoding) && encoding.format != DataFormat::kCsv)
     refuse(where, "this model does not read columns: give 'text' or 'features'");
   if (!object.is_object()) refuse(where, "an object of columns and their values is expected");
-  const std::vector<std::string> columns = columns_of(encoding);
-  require_known_keys(object, columns, where);
   std::vector<std::string> fields;
+  size_t known = 0;
   for (const std::string& column : columns) {
     const auto found = object.find(column);
+    known += found == object.end() ? 0 : 1;
     fields.push_back(found == object.end() ? "" : field_of(*found, where + "." + column));
   }
+  if (known < object.size()) require_known_keys(object, columns, where);
   return table_of(encoding, columns, std::move(fields));
 }
 
@@ -171,7 +174,8 @@ std::string query_of_features(const Value& value, const std::string& where) {
 
 constexpr const char* kKinds[] = {"text", "fields", "features"};
 
-Query query_of(const Value& object, const Encoding& encoding, const std::string& where) {
+Query query_of(const Value& object, const Encoding& encoding, const std::vector<std::string>& columns,
+               const std::string& where) {
   const std::string inside = where.empty() ? "" : where + ".";
   const char* kind = nullptr;
   for (const char* each : kKinds) {
@@ -188,10 +192,10 @@ Query query_of(const Value& object, const Encoding& encoding, const std::string&
   if (query.ids) {
     query.text = query_of_features(value, query.where);
   } else if (kind == kKinds[1]) {
-    query.text = query_of_fields(value, encoding, query.where);
+    query.text = query_of_fields(value, encoding, columns, query.where);
   } else {
     if (!value.is_string()) refuse(query.where, "a string is expected");
-    query.text = query_of_text(value.get<std::string>(), encoding, query.where);
+    query.text = query_of_text(value.get<std::string>(), encoding, columns, query.where);
   }
   return query;
 }
@@ -216,9 +220,10 @@ PredictRequest parse_request(std::string_view body, const Encoding& encoding, co
     if (!sparse->is_boolean()) refuse("sparse", "true or false is expected");
     request.sparse = sparse->get<bool>();
   }
+  const std::vector<std::string> columns = columns_of(encoding);
   const auto samples = json.find("samples");
   if (samples == json.end()) {
-    request.queries.push_back(query_of(json, encoding, ""));
+    request.queries.push_back(query_of(json, encoding, columns, ""));
     return request;
   }
   request.single = false;
@@ -233,7 +238,7 @@ PredictRequest parse_request(std::string_view body, const Encoding& encoding, co
     if (!(*samples)[i].is_object())
       refuse(where, "an object with 'text', 'fields' or 'features' is expected");
     require_known_keys((*samples)[i], kOfSample, where);
-    request.queries.push_back(query_of((*samples)[i], encoding, where));
+    request.queries.push_back(query_of((*samples)[i], encoding, columns, where));
   }
   return request;
 }

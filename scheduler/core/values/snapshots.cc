@@ -1,6 +1,7 @@
 #include "scheduler/core/values/snapshots.h"
 
 #include <algorithm>
+#include <map>
 
 namespace modelet::scheduler {
 namespace {
@@ -11,15 +12,28 @@ bool contains(const std::vector<std::string>& holders, const std::string& name) 
   return std::ranges::find(holders, name) != holders.end();
 }
 
-comm::SnapshotFile* file_of(comm::Snapshot& snapshot, const std::string& name) {
-  const auto found = std::ranges::find(snapshot.files, name, &comm::SnapshotFile::name);
-  return found == snapshot.files.end() ? nullptr : &*found;
-}
+// Where the files of a snapshot are in its list. A snapshot may have thousands of files, and so may a message
+// that is compared with it.
+class FilesByName {
+ public:
+  explicit FilesByName(const comm::Snapshot& snapshot) {
+    for (size_t i = 0; i < snapshot.files.size(); ++i) places_.emplace(snapshot.files[i].name, i);
+  }
+  // The file of `snapshot`, which has only got more files since; null: it had none of this name.
+  template <class Snapshot>
+  auto find(Snapshot& snapshot, const std::string& name) const {
+    const auto found = places_.find(name);
+    return found == places_.end() ? nullptr : &snapshot.files[found->second];
+  }
+
+ private:
+  std::map<std::string, size_t> places_;
+};
 
 // The same file name with another content is a contradiction.
-bool agrees(comm::Snapshot& known, const comm::Snapshot& files) {
+bool agrees(const comm::Snapshot& known, const FilesByName& by_name, const comm::Snapshot& files) {
   return std::ranges::all_of(files.files, [&](const comm::SnapshotFile& file) {
-    const comm::SnapshotFile* same = file_of(known, file.name);
+    const comm::SnapshotFile* same = by_name.find(known, file.name);
     return same == nullptr || (same->content == file.content && same->bytes == file.bytes);
   });
 }
@@ -63,9 +77,10 @@ bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Sn
     entry = unfinished_.insert(place, Unfinished{{epoch, files.step, false, {}}, {}, size});
   }
   comm::Snapshot& known = entry->snapshot;
-  if (!agrees(known, files)) return false;
+  const FilesByName by_name(known);
+  if (!agrees(known, by_name, files)) return false;
   for (const comm::SnapshotFile& file : files.files) {
-    if (comm::SnapshotFile* same = file_of(known, file.name))
+    if (comm::SnapshotFile* same = by_name.find(known, file.name))
       add_to(*same, file.holders);
     else if (known.files.size() < comm::kMostSnapshotFiles)
       known.files.push_back(file);
@@ -85,10 +100,13 @@ comm::Snapshot* Snapshots::complete_of(uint64_t step) {
 
 bool Snapshots::add_holders(const comm::Snapshot& files) {
   comm::Snapshot* known = complete_of(files.step);
-  if (known == nullptr || !agrees(*known, files)) return false;
+  if (known == nullptr) return false;
+  const FilesByName by_name(*known);
+  if (!agrees(*known, by_name, files)) return false;
   bool is_new = files.keep && !known->keep;
   for (const comm::SnapshotFile& file : files.files)
-    if (comm::SnapshotFile* same = file_of(*known, file.name)) is_new = add_to(*same, file.holders) || is_new;
+    if (comm::SnapshotFile* same = by_name.find(*known, file.name))
+      is_new = add_to(*same, file.holders) || is_new;
   known->keep = known->keep || files.keep;
   return is_new;
 }
@@ -100,10 +118,9 @@ std::optional<uint64_t> Snapshots::settle(uint32_t holders, const IsThere& is_th
   // A snapshot that a later group wrote after the same step replaces the earlier one if it has all of its
   // files.
   const auto has_all_of = [](const Unfinished& each, const comm::Snapshot& earlier) {
-    return std::ranges::all_of(earlier.files, [&](const auto& file) {
-      return std::ranges::find(each.snapshot.files, file.name, &comm::SnapshotFile::name) !=
-             each.snapshot.files.end();
-    });
+    const FilesByName by_name(each.snapshot);
+    return std::ranges::all_of(
+        earlier.files, [&](const auto& file) { return by_name.find(each.snapshot, file.name) != nullptr; });
   };
   const auto is_complete = [&](const Unfinished& each) {
     const auto earlier = same_step(each);

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <random>
 
 #include "base/array/prefetch.h"
 #include "base/error.h"
@@ -28,6 +29,15 @@ constexpr auto kMask = [] {
   return mask;
 }();
 
+// Drawn anew by each process. With hashes that are known, somebody could prepare names that all fall into one
+// slot, each of which is then compared with all others.
+struct Secrets {
+  std::random_device device;
+  uint64_t low = draw(), high = draw(), seed = draw();
+  uint64_t draw() { return uint64_t{device()} << 32 | device(); }
+};
+const Secrets kSecrets;
+
 }  // namespace
 
 StringTable::Sought StringTable::sought(std::string_view text) {
@@ -42,8 +52,7 @@ StringTable::Sought StringTable::sought(std::string_view text) {
 // The hash combines both halves of the product of the key's halves: one multiplication (as in wyhash).
 inline StringTable::Sought StringTable::sought_readable(std::string_view text) {
   const Key key = text.size() > kLongest ? long_key(text) : short_key(text);
-  constexpr uint64_t kLow = 0x9e3779b97f4a7c15, kHigh = 0xbf58476d1ce4e5b9;  // any
-  const auto product = static_cast<unsigned __int128>(key.low ^ kLow) * (key.high ^ kHigh);
+  const auto product = static_cast<unsigned __int128>(key.low ^ kSecrets.low) * (key.high ^ kSecrets.high);
   return {text, key, static_cast<uint32_t>(product >> 64) ^ static_cast<uint32_t>(product)};
 }
 
@@ -55,7 +64,7 @@ inline StringTable::Key StringTable::short_key(std::string_view text) {
 }
 
 StringTable::Key StringTable::long_key(std::string_view text) {
-  return {XXH3_64bits(text.data(), text.size()), text.size() | kLong << kLastByte};
+  return {XXH3_64bits_withSeed(text.data(), text.size(), kSecrets.seed), text.size() | kLong << kLastByte};
 }
 
 bool StringTable::is_long_one(const Slot& slot, const Sought& string) const {

@@ -7,6 +7,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -42,7 +44,9 @@ TableRecords::TableRecords(const TableLayout& layout, bool header, uint32_t hash
       hash_features_(hash_features),
       labels_(labels),
       csv_(std::move(csv)),
+      is_label_(layout.columns.size()),
       hashes_(layout.categories.size()) {
+  for (const size_t column : layout.labels) is_label_[column] = true;
   for (const size_t column : layout.categories) category_salts_.push_back(salt_of(layout.columns[column]));
   for (const auto& cross : layout.crosses) {
     uint64_t salt = cross.size();
@@ -59,33 +63,35 @@ TableRecords::TableRecords(const TableLayout& layout, bool header, uint32_t hash
   if (header) read_header();
 }
 
-bool TableRecords::is_label(size_t column) const { return std::ranges::count(layout_.labels, column) > 0; }
-
 // From now on a record has only the fields of the other columns, in their order.
 void TableRecords::leave_labels_out() {
   has_labels_ = false;
   size_t field = 0;
   for (size_t column = 0; column < field_of_.size(); ++column)
-    if (!is_label(column)) field_of_[column] = field++;
+    if (!is_label_[column]) field_of_[column] = field++;
   width_ = field;
 }
 
 void TableRecords::read_header() {
   std::span<const std::string_view> names;
   if (!csv_.next(names)) throw FormatError(csv_.name() + ": the file is empty, a header is expected");
+  // A header may have thousands of names, and comes with each question to a server.
+  std::unordered_map<std::string_view, size_t> fields;
+  std::unordered_set<std::string_view> twice;
+  for (size_t field = 0; field < names.size(); ++field)
+    if (!fields.emplace(names[field], field).second) twice.insert(names[field]);
   has_labels_ = labels_ == LabelsIn::kRequired || std::ranges::any_of(layout_.labels, [&](size_t label) {
-                  return std::ranges::count(names, layout_.columns[label]) > 0;
+                  return fields.contains(layout_.columns[label]);
                 });
   for (size_t column = 0; column < layout_.columns.size(); ++column) {
-    if (!has_labels_ && is_label(column)) continue;
+    if (!has_labels_ && is_label_[column]) continue;
     const std::string_view name = layout_.columns[column];
-    const auto it = std::ranges::find(names, name);
-    if (it == names.end())
+    const auto it = fields.find(name);
+    if (it == fields.end())
       csv_.fail("the header has no column " + quoted(name) + ", which table.columns mentions; its first is " +
                 quoted(names.front()) + ". Is there a header, and is csv.delimiter right?");
-    if (std::find(it + 1, names.end(), name) != names.end())
-      csv_.fail("the header has the column " + quoted(name) + " twice; rename one");
-    field_of_[column] = static_cast<size_t>(it - names.begin());
+    if (twice.contains(name)) csv_.fail("the header has the column " + quoted(name) + " twice; rename one");
+    field_of_[column] = it->second;
   }
   width_ = names.size();
 }

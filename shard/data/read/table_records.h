@@ -39,7 +39,6 @@ class TableRecords {
  private:
   void read_header();
   void leave_labels_out();
-  bool is_label(size_t column) const;
   [[noreturn]] void fail(size_t column, const std::string& what) const;
   std::string_view field(size_t column) const { return fields_[field_of_[column]]; }
   void read_labels(std::vector<uint32_t>& labels) const;
@@ -60,6 +59,7 @@ class TableRecords {
   std::vector<size_t> field_of_;  // [layout.columns]
   std::vector<uint64_t> category_salts_,
       cross_salts_;               // so that equal values of two columns are two features
+  std::vector<bool> is_label_;    // [layout.columns]
   std::vector<uint64_t> hashes_;  // [layout.categories] of the record's values
 };
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "tests/growth.h"
 
 namespace modelet {
 namespace {
@@ -76,6 +77,7 @@ TEST(TableLayout, ErrorsQuoteTheItem) {
       {{"label:a", "cat:b,b"}, "mentions 'b' again as cat"},
       {{"label:a,a", "cat:b"}, "mentions 'a' again as label"},
       {{"label:a", "bin:b", "bin:b"}, "mentions 'b' again as bin"},
+      {{"label:a", "cat:b", "skip:c,c"}, "mentions 'c' again as skip"},
       {{"label:a", "bin:b", "cross:a*b"}, "'cross:a*b' crosses 'a', which is neither category nor number"},
       {{"label:a", "cat:b", "cross:b"}, "crosses one column"},
       {{"label:a", "cat:b", "cross:b*b"}, "crosses 'b' with itself"},
@@ -83,6 +85,25 @@ TEST(TableLayout, ErrorsQuoteTheItem) {
       {{"label:a", "cat:b", "cross:"}, "crosses '', which is neither category nor number"},
   };
   for (const Case& c : cases) EXPECT_THAT(layout_error(c.items), HasSubstr(c.what));
+}
+
+// An experiment of a stranger. A few bytes may stand for thousands of columns, but only once.
+TEST(TableLayout, WorkIsLinear) {
+  std::string again = "skip:a1..a4000";
+  while (again.size() < 4000) again += ",a1..a4000";
+  EXPECT_THAT(layout_error({"label:y", again, again}), HasSubstr("'a1' again as skip"));
+  const auto columns = [](size_t n) {
+    std::vector<std::string> items = {"label:y"};
+    std::string cross = "cross:";
+    for (size_t i = 0; i < n; ++i) {
+      items.push_back((i % 2 == 0 ? "cat:a column " : "bin:a column ") + std::to_string(i));
+      cross += (i == 0 ? "a column " : "*a column ") + std::to_string(i);
+      if (i > 0) items.push_back("cross:a column 0*a column " + std::to_string(i));
+    }
+    items.push_back(cross);
+    return items;
+  };
+  EXPECT_TRUE(test::grows_linearly(200, columns, [](const auto& items) { layout_of(items); }));
 }
 
 TEST(TableLayout, ErrorsInAnExperimentNameTheLine) {

@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/experiment/table_layout.h"
 #include "base/rng.h"
 #include "shard/data/encode/table_encoder.h"
+#include "shard/data/read/table_records.h"
 #include "shard/data/read/text_records.h"
 #include "shard/data/read/xmc_reader.h"
 #include "tests/error_of.h"
+#include "tests/growth.h"
 
 namespace modelet::cli {
 namespace {
@@ -100,6 +103,37 @@ TEST(RequestTest, FeaturesNeedValues) {
                 }),
                 HasSubstr("with a value after each id"))
         << features;
+}
+
+// A server has one thread for each core. Each column was looked for among all of them, for each sample.
+TEST(RequestTest, WorkIsLinearInTheColumns) {
+  struct Asked {
+    Encoding options;
+    std::string question, table;
+  };
+  const auto asked = [](size_t n) {
+    std::string columns = "'label:y'", fields, names = "y", values = "1";
+    for (size_t i = 0; i < n; ++i) {
+      const std::string name = "a column " + std::to_string(i);
+      columns += ",'cat:" + name + "'";
+      fields += (i == 0 ? "\"" : ",\"") + name + "\": " + std::to_string(i);
+      names += "," + name;
+      values += ",v";
+    }
+    return Asked{reading("[data]\nformat='table'\n[table]\ncolumns=[" + columns + "]"),
+                 R"({"samples": [{"fields": {)" + fields + R"(}}, {"fields": {}}]})",
+                 names + "\n" + values + "\n"};
+  };
+  EXPECT_TRUE(test::grows_linearly(200, asked, [](const Asked& a) {
+    EXPECT_EQ(parse_request(a.question, a.options, {}).queries.size(), 2u);
+  }));
+  EXPECT_TRUE(test::grows_linearly(200, asked, [](const Asked& a) {
+    const TableLayout layout = table_layout(a.options.table, a.options.format);
+    shard::TableRecords records(layout, true, 1024, shard::CsvReader(lines_of(a.table), {}),
+                                shard::LabelsIn::kOptional);
+    shard::TableRecord record;
+    EXPECT_TRUE(records.next(record));
+  }));
 }
 
 // A question that is accepted keeps the limits. Every other one is an error with a helpful text.

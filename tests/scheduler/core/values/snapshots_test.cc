@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/growth.h"
+
 namespace modelet::scheduler {
 namespace {
 
@@ -41,6 +43,26 @@ TEST(Snapshots, HoldersOfAPartDoNotCount) {
   Snapshots snapshots;
   ASSERT_TRUE(snapshots.add(1, 2, 0, snapshot_of(1, 6, {"a"})));
   EXPECT_FALSE(snapshots.add_holders(snapshot_of(1, 6, {"a", "b"})));
+}
+
+// A member of a group may report any number of files, again and again.
+TEST(Snapshots, WorkIsLinear) {
+  const auto report_of = [](size_t n) {
+    comm::Snapshot report = snapshot_of(1, 6, {"a"});
+    for (size_t i = 0; i < n; ++i)
+      report.files.push_back(
+          {std::string(100, 'x') + std::to_string(i), report.files[0].content, 10, {"a", "b"}});
+    return report;
+  };
+  EXPECT_TRUE(test::grows_linearly(500, report_of, [](const comm::Snapshot& report) {
+    Snapshots snapshots;
+    for (int i = 0; i < 2; ++i) snapshots.add(1, 2, 0, report);
+    snapshots.add(1, 2, 1, report);
+    snapshots.settle(1, everybody);
+    snapshots.add_holders(report);
+    snapshots.add(2, 1, 0, report);
+    snapshots.settle(1, everybody);
+  }));
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 #include "shard/data/encode/string_table.h"
 
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/rng.h"
 #include "shard/data/read/line_reader.h"
+#include "tests/growth.h"
 
 namespace modelet::shard {
 namespace {
@@ -39,6 +42,29 @@ struct Block {
 
 // Adds strings one by one and many at once, and compares with std::map: numbers follow the order of
 // insertion, whatever the size of the table.
+// XXH3 of these strings is equal, unless it has a seed: the first eight bytes are those of its secret, which
+// makes the product with the next eight zero, whatever they are.
+TEST(StringTable, StringsMadeToCollideDoNot) {
+  const auto colliding = [](size_t n) {
+    std::vector<std::string> strings;
+    for (size_t i = 0; i < n; ++i) {
+      strings.emplace_back("\xb8\xfe\x6c\x39\x23\xa4\x4b\xbe", 8);
+      strings.back() += "........................";
+      const std::string number = std::to_string(i);
+      strings.back().replace(16 - number.size(), number.size(), number);
+    }
+    return strings;
+  };
+  const auto insert = [](const std::vector<std::string>& strings) {
+    StringTable table;
+    for (const std::string& string : strings) table.insert(string);
+    ASSERT_EQ(table.size(), strings.size());
+  };
+  const auto strings = colliding(2);
+  ASSERT_EQ(XXH3_64bits(strings[0].data(), 32), XXH3_64bits(strings[1].data(), 32));
+  EXPECT_TRUE(test::grows_linearly(1000, colliding, insert));
+}
+
 TEST(StringTable, NumbersStringsAsAMapDoes) {
   Rng rng(1);
   StringTable table, one_by_one;
