@@ -57,10 +57,8 @@ std::string duration_text(double seconds) {
 
 // For events about bytes that are being sent or fetched.
 std::string rate_and_eta_text(const json& event) {
-  return fmt::format(
-      "{}/s  ETA {}",
-      scheduler::bytes_text(static_cast<uint64_t>(number(event, "bytes_per_second").value_or(0))),
-      duration_text(number(event, "eta_seconds").value_or(0)));
+  return fmt::format("{}/s  ETA {}", scheduler::bytes_text(count(event, "bytes_per_second")),
+                     duration_text(number(event, "eta_seconds").value_or(0)));
 }
 
 // "  P@1 0.6614  P@3 ...": those of the metrics in `names` that the event has.
@@ -121,8 +119,9 @@ Reporter::~Reporter() {
   if (in_progress_line_) people_ << std::endl;
 }
 
-void Reporter::record_in(const std::filesystem::path& folder, const std::string& experiment) {
-  journal_.emplace(folder, experiment);
+void Reporter::record_in(const std::filesystem::path& folder, const std::string& experiment,
+                         const std::filesystem::path& labels) {
+  journal_.emplace(folder, experiment, labels);
 }
 
 void Reporter::handle(const json& event) {

@@ -22,7 +22,8 @@ void check_shape(const DataShape& shape) {
   const auto in_range = [](uint64_t value) { return value >= 1 && value <= kMostLabels; };
   if (!in_range(shape.features) || !in_range(shape.labels) || !in_range(shape.train_rows) ||
       shape.test_rows > kMostLabels || !is_measure(shape.features_per_row) ||
-      !is_measure(shape.labels_per_row))
+      !is_measure(shape.labels_per_row) || shape.features_per_row > static_cast<double>(shape.features) ||
+      shape.labels_per_row > static_cast<double>(shape.labels))
     throw UsageError("the shape of the data is missing or absurd");
 }
 

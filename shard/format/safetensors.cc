@@ -12,6 +12,7 @@
 #include "base/array/aligned.h"
 #include "base/error.h"
 #include "base/text/strict_json.h"
+#include "shard/kernels/elementwise.h"
 
 namespace modelet::shard {
 namespace {
@@ -135,6 +136,31 @@ class HeaderReader {
   std::span<const std::byte> data_;
 };
 
+// "[2, 7]": where value `at` is in a tensor of this shape.
+std::string place_text(std::span<const uint64_t> shape, uint64_t at) {
+  std::vector<uint64_t> place(shape.size());
+  for (size_t i = shape.size(); i-- > 0; at /= shape[i]) place[i] = at % shape[i];
+  return shape_text(place);
+}
+
+float to_float(float value) { return value; }
+
+// Kernels and orders of values rely on it.
+template <class T>
+void require_finite(const Tensor& tensor, const std::string& origin) {
+  std::array<T, 4096> piece;  // a copy in the cache, because tensors may lie at any byte
+  const size_t count = tensor.bytes.size() / sizeof(T);
+  for (size_t begin = 0; begin < count; begin += piece.size()) {
+    const size_t now = std::min(piece.size(), count - begin);
+    std::memcpy(piece.data(), tensor.bytes.data() + begin * sizeof(T), now * sizeof(T));
+    if (const size_t at = kernels::first_not_finite(piece.data(), now); at < now)
+      throw FormatError(
+          origin + ": tensor '" + tensor.name + "': " + std::to_string(to_float(piece[at])) + " at " +
+          place_text(tensor.shape, begin + at) +
+          "; a number of a model must be finite: the file is damaged, or the model's training diverged");
+  }
+}
+
 // `tensors` sorted by position fill `data` exactly.
 void check_no_gaps(std::span<const Tensor> tensors, std::span<const std::byte> data,
                    const std::string& origin) {
@@ -233,6 +259,10 @@ void SafetensorsFile::parse() {
     return std::pair(t.bytes.data(), t.bytes.data() + t.bytes.size());
   });
   check_no_gaps(tensors_, data, origin);
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.dtype == DType::kF32) require_finite<float>(tensor, origin);
+    if (tensor.dtype == DType::kBF16) require_finite<Bf16>(tensor, origin);
+  }
 }
 
 const Tensor* SafetensorsFile::find(std::string_view name) const {

@@ -86,8 +86,8 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
 // The same bytes in memory.
 std::vector<std::byte> safetensors_bytes(std::span<const Tensor> tensors, const Metadata& metadata = {});
 
-// A file, memory-mapped and fully checked: header, types, shapes, offsets (no overlap, no hole). Every defect
-// is a FormatError that names the file. Owns the mapping; movable; tensors stay valid while it lives. Any
+// A file, memory-mapped and fully checked: header, types, shapes, offsets (no overlap, no hole), and that no
+// number is infinite or NaN. Every defect is a FormatError that names the file. Owns the mapping; movable; tensors stay valid while it lives. Any
 // thread may read.
 class SafetensorsFile {
  public:

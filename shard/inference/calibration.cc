@@ -114,8 +114,9 @@ void uncalibrated(Loss loss, std::span<const float> scores, std::span<LogOdds> o
       o = {std::min(score, 0.0) - std::log1p(std::exp(-std::abs(score))),
            std::min(-score, 0.0) - std::log1p(std::exp(-std::abs(score)))};
     }
-    o.log_p = std::max(o.log_p, kLeastLog);
-    o.log_rest = std::max(o.log_rest, kLeastLog);
+    o.log_p =
+        std::max(kLeastLog, o.log_p);  // in this order: NaN, of scores that are infinite, is replaced too
+    o.log_rest = std::max(kLeastLog, o.log_rest);
   }
 }
 

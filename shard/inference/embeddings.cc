@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text/suggest.h"
 #include "shard/data/encode/words_encoder.h"
+#include "shard/kernels/ids.h"
 #include "shard/modelet/modelet.h"
 #include "shard/modelet/state.h"
 
@@ -63,7 +64,7 @@ std::vector<Embeddings::Neighbour> Embeddings::nearest(uint32_t word, size_t k) 
       all.push_back({other, std::inner_product(row, row + width_, &rows_[other * width_], 0.0f)});
   const auto end = all.begin() + static_cast<ptrdiff_t>(std::min(k, all.size()));
   std::partial_sort(all.begin(), end, all.end(), [](const Neighbour& a, const Neighbour& b) {
-    return std::pair(-a.cosine, a.word) < std::pair(-b.cosine, b.word);
+    return kernels::comes_before(-a.cosine, a.word, -b.cosine, b.word);
   });
   all.erase(end, all.end());
   return all;

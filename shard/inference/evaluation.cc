@@ -57,7 +57,7 @@ void TopK::reset(size_t samples, size_t k) {
   k_ = k;
   scores_.assign(samples * k, -kInfinity);
   labels_.assign(samples * k, kNoLabel);
-  thresholds_.assign(padded(samples), kInfinity);
+  thresholds_.assign(padded(samples), std::numeric_limits<float>::quiet_NaN());
   std::fill_n(thresholds_.begin(), samples, -kInfinity);
 }
 

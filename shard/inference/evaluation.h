@@ -28,6 +28,7 @@ class TopK {
   size_t k() const { return k_; }
   size_t samples() const { return samples_; }
 
+  // Any score, also an infinite one; NaN is left out.
   void insert(size_t sample, float score, uint32_t label) {
     if (score >= thresholds_[sample]) insert_slowly(sample, score, label);
   }
@@ -35,7 +36,7 @@ class TopK {
 
   std::span<const float> scores(size_t sample) const { return {scores_.data() + sample * k_, k_}; }
   std::span<const uint32_t> labels(size_t sample) const { return {labels_.data() + sample * k_, k_}; }
-  // [padded samples] score that a label must reach; +infinity in the padding.
+  // [padded samples] score that a label must reach; NaN, which no score reaches, in the padding.
   const float* thresholds() const { return thresholds_.data(); }
 
  private:

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <numeric>
 
 #include "base/error.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/gemm.h"
+#include "shard/kernels/ids.h"
 #include "shard/kernels/row_dots.h"
 
 namespace modelet::shard {
@@ -79,7 +79,8 @@ float threshold(const QuerySample& queries, const RowOrder& order) {
     scores.push_back(queries.scores[q] - common);
   }
   const auto middle = scores.begin() + static_cast<std::ptrdiff_t>(scores.size() / 2);
-  std::nth_element(scores.begin(), middle, scores.end());
+  std::nth_element(scores.begin(), middle, scores.end(),
+                   [](float x, float y) { return kernels::comes_before(x, 0, y, 0); });
   return *middle;
 }
 
@@ -119,18 +120,14 @@ RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries
         const float mean = modelet->score_factor(r) * (p.logit(r, order.query_mean.data()) - p.bias(r)) +
                            modelet->score_bias(r);
         const float deviation = std::sqrt(std::max(variance, 1e-12f));
-        const float distance = (typical_best - mean) / deviation;
-        // NaN goes last: comparisons need an order.
-        distances[modelet->spec().begin + r] =
-            std::isnan(distance) ? std::numeric_limits<float>::infinity() : distance;
+        distances[modelet->spec().begin + r] = (typical_best - mean) / deviation;
       }
     });
   }
   order.neurons.resize(distances.size());
   std::iota(order.neurons.begin(), order.neurons.end(), 0u);
-  std::sort(order.neurons.begin(), order.neurons.end(), [&](uint32_t a, uint32_t b) {
-    return distances[a] != distances[b] ? distances[a] < distances[b] : a < b;
-  });
+  std::sort(order.neurons.begin(), order.neurons.end(),
+            [&](uint32_t a, uint32_t b) { return kernels::comes_before(distances[a], a, distances[b], b); });
   return order;
 }
 

@@ -2,6 +2,7 @@
 #include "shard/kernels/elementwise.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/array/simd_targets.h"
@@ -175,6 +176,22 @@ size_t positions_above(const float* x, const float* threshold, size_t n, uint32_
   return found;
 }
 
+HWY_INLINE bool is_finite(float x) { return std::isfinite(x); }
+HWY_INLINE bool is_finite(Bf16 x) { return std::isfinite(to_float(x)); }
+
+template <class T>
+HWY_INLINE size_t first_not_finite_of(const T* x, size_t n) {
+  const Bits<D> bits;
+  const auto exponent = hn::Set(bits, 0x7f800000u);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    if (!hn::AllFalse(bits, hn::Eq(hn::And(hn::BitCast(bits, load(d, x + i)), exponent), exponent))) break;
+  while (i < n && is_finite(x[i])) ++i;
+  return i;
+}
+size_t first_not_finite_fp32(const float* x, size_t n) { return first_not_finite_of(x, n); }
+size_t first_not_finite_bf16(const Bf16* x, size_t n) { return first_not_finite_of(x, n); }
+
 }  // namespace modelet::shard::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -198,6 +215,8 @@ HWY_EXPORT(column_exp_sum);
 HWY_EXPORT(column_sigmoid);
 HWY_EXPORT(scale_columns);
 HWY_EXPORT(positions_above);
+HWY_EXPORT(first_not_finite_fp32);
+HWY_EXPORT(first_not_finite_bf16);
 
 float dot(const float* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot_fp32)(x, y, n); }
 float dot(const float* x, const Bf16* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot_bf16)(x, y, n); }
@@ -237,6 +256,10 @@ void scale_columns(const float* x, size_t rows, size_t stride, const float* fact
 size_t positions_above(const float* x, const float* threshold, size_t n, uint32_t* positions) {
   return HWY_DYNAMIC_DISPATCH(positions_above)(x, threshold, n, positions);
 }
+size_t first_not_finite(const float* x, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(first_not_finite_fp32)(x, n);
+}
+size_t first_not_finite(const Bf16* x, size_t n) { return HWY_DYNAMIC_DISPATCH(first_not_finite_bf16)(x, n); }
 
 }  // namespace modelet::shard::kernels
 #endif  // HWY_ONCE

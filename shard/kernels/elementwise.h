@@ -48,4 +48,8 @@ float sum(const float* x, size_t n);
 // Positions i < n with x[i] >= threshold[i]; returns how many were written to `positions` [n].
 size_t positions_above(const float* x, const float* threshold, size_t n, uint32_t* positions);
 
+// The first of n values (any n) that is infinite or NaN; n if there is none.
+size_t first_not_finite(const float* x, size_t n);
+size_t first_not_finite(const Bf16* x, size_t n);
+
 }  // namespace modelet::shard::kernels

@@ -24,4 +24,15 @@ size_t member_ranks(const uint32_t* blocks, const uint32_t* numbers, size_t coun
 // their applications"): meant for short lists, because each id takes part in log^2(count) steps.
 void sort_ids(uint32_t* ids, size_t count);
 
+// For sorts of ids by values. Values from files and from other nodes may be NaN, or become NaN by an overflow,
+// and sorts leave their arrays if `<` is not an order.
+//
+// Whether item a with value x comes before item b with value y: the smaller value first, of equal values the
+// lower item, and NaN after all others.
+constexpr bool comes_before(float x, uint32_t a, float y, uint32_t b) {
+  const bool x_is_nan = x != x, y_is_nan = y != y;
+  if (x_is_nan || y_is_nan) return x_is_nan == y_is_nan ? a < b : y_is_nan;
+  return x != y ? x < y : a < b;
+}
+
 }  // namespace modelet::shard::kernels

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/experiment/memory.h"
 #include "base/rng.h"
+#include "shard/kernels/ids.h"
 
 namespace modelet::shard {
 namespace {
@@ -118,7 +119,10 @@ void Modelet::choose_common() {
   ranking.reserve(parameters_.rows());
   for (uint32_t row = 0; row < parameters_.rows(); ++row)
     ranking.emplace_back(-parameters_.logit(row, retrieval_->query_mean.data()), row);
-  std::partial_sort(ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(common_), ranking.end());
+  std::partial_sort(ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(common_), ranking.end(),
+                    [](const auto& a, const auto& b) {
+                      return kernels::comes_before(a.first, a.second, b.first, b.second);
+                    });
   retrieval_->common.clear();
   for (size_t i = 0; i < common_; ++i) retrieval_->common.push_back(ranking[i].second);
 }

@@ -1,5 +1,6 @@
 """What malicious users, agents and neighbours may try (docs/security.md), with the real programs."""
 import json
+import math
 import os
 import pathlib
 import re
@@ -12,7 +13,8 @@ import stat
 import subprocess
 import unittest
 
-from programs import ENDED, ENDLESS, PROGRAMS, PoolTest, ProgramTest, connect, is_shut, limits_of, wait_until
+from programs import (ENDED, ENDLESS, PROGRAMS, PoolTest, ProgramTest, connect, finished, is_shut, limits_of, newest_checkpoint, set_number,
+                      wait_until)
 
 NOBODY = 65534
 SECRET = "hunter2"
@@ -209,6 +211,18 @@ class Neighbours(PoolTest):
                 self.assertNotIn(ESCAPE, text)
         self.assertNotIn(ESCAPE, self.scheduler.stderr)
         self.assertNotIn("\nnode 'root' joined", self.scheduler.stderr)
+
+    def test_numbers_of_a_checkpoint_end_no_agent(self):
+        finished(self.train("trained", "--set", "train.epochs=1"))
+        checkpoint = newest_checkpoint(self.folder / "trained")
+        set_number(checkpoint, "output", "bias", 1, math.inf)
+        agents = [self.agent(name) for name in "ab"]
+        run = self.submit("resumed", "--nodes", "2", "--resume", checkpoint, "--set", "train.epochs=2")
+        ended = self.wait_for_end(run)
+        self.assertEqual(ended["state"], "failed")
+        self.assertIn("tensor 'bias'", ended["detail"])
+        self.assertTrue(all(agent.running() for agent in agents), agents)
+        self.assertEqual(sorted(self.nodes()), ["a", "b"])
 
     def test_nobody_claims_more_than_a_machine_has(self):
         self.agent("a", *(word for name in ("--gflops", "--bf16-gflops", "--memory-gbps") for word in (name, "1e6")))

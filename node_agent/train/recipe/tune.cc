@@ -16,6 +16,7 @@
 #include "shard/data/batch/batch.h"
 #include "shard/data/batch/split.h"
 #include "shard/kernels/elementwise.h"
+#include "shard/kernels/ids.h"
 #include "shard/layers/network.h"
 #include "shard/layers/output/active_set.h"
 
@@ -111,7 +112,10 @@ std::vector<std::set<uint32_t>> true_best(const shard::Modelet& modelet, ConstMa
     for (uint32_t row = 0; row < p.rows(); ++row)
       if (!common.contains(row)) ranking.emplace_back(-p.logit(row, hidden.row(s)), row);
     const size_t count = std::min(kBest, ranking.size());
-    std::partial_sort(ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(count), ranking.end());
+    std::partial_sort(ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(count), ranking.end(),
+                      [](const auto& a, const auto& b) {
+                        return shard::kernels::comes_before(a.first, a.second, b.first, b.second);
+                      });
     for (size_t i = 0; i < count; ++i) best[s].insert(ranking[i].second);
   }
   return best;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "shard/data/pairs/row_lists.h"
 #include "shard/kernels/elementwise.h"
+#include "shard/kernels/ids.h"
 
 namespace modelet::shard {
 namespace {
@@ -37,8 +38,7 @@ class FeatureSums {
     if (most > 0 && most < found_.size()) {
       const auto larger = [&](uint32_t a, uint32_t b) {
         if (a == own || b == own) return a == own && a != b;
-        const float x = std::abs(sums_[a]), y = std::abs(sums_[b]);
-        return x != y ? x > y : a < b;
+        return kernels::comes_before(-std::abs(sums_[a]), a, -std::abs(sums_[b]), b);
       };
       std::ranges::nth_element(found_, found_.begin() + static_cast<std::ptrdiff_t>(most), larger);
       kept = kept.first(most);

@@ -18,6 +18,7 @@
 #include "shard/data/encode/encoder.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/store/label_spread.h"
+#include "shard/kernels/elementwise.h"
 
 namespace modelet::shard {
 namespace {
@@ -171,6 +172,14 @@ void require_neurons(std::span<const NeuronRange> neurons, uint64_t labels, cons
                 std::to_string(before) + " or more: it is not the data of that run");
 }
 
+void check_values(std::span<const uint64_t> offsets, std::span<const float> values, const std::string& name) {
+  const size_t at = kernels::first_not_finite(values.data(), values.size());
+  if (at == values.size()) return;
+  const auto row = std::ranges::upper_bound(offsets, at) - offsets.begin() - 1;
+  fail(name, "damaged: sample " + std::to_string(row) + " has the value " + std::to_string(values[at]) +
+                 ", which is no finite number");
+}
+
 }  // namespace
 
 bool is_prepared(const std::filesystem::path& path) {
@@ -215,6 +224,7 @@ PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string&
   view.fingerprint = fingerprint_of(header);
   check_offsets(view.feature_offsets, header.nonzeros, name);
   check_ids(view.feature_offsets, view.feature_ids, header.features, name);
+  check_values(view.feature_offsets, view.values, name);
   check_counts(view.label_counts, header.label_entries, "labels of samples", name);
   check_counts(view.frequencies, header.label_entries, "samples of labels", name);
   return view;

@@ -80,6 +80,15 @@ CheckpointEntry parse_entry(const nlohmann::json& json, const std::string& where
   return entry;
 }
 
+// Memory is planned and reserved by these numbers.
+void require_plausible(const DataShape& shape, const std::string& origin) {
+  constexpr uint64_t kMost = uint64_t{1} << 32;
+  const auto is_mean = [](double mean, uint64_t of) { return mean >= 0 && mean <= static_cast<double>(of); };
+  if (std::max({shape.features, shape.labels, shape.train_rows, shape.test_rows}) > kMost ||
+      !is_mean(shape.features_per_row, shape.features) || !is_mean(shape.labels_per_row, shape.labels))
+    throw FormatError(origin + ": 'data_shape' has a count above 2^32, or a mean that no data has");
+}
+
 }  // namespace
 
 std::string modelet_file(const ModeletSpec& spec) { return spec.name() + kExtension; }
@@ -177,6 +186,7 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   index.shape = {unsigned_at(shape, "features", origin),       unsigned_at(shape, "labels", origin),
                  unsigned_at(shape, "train_rows", origin),     unsigned_at(shape, "test_rows", origin),
                  number_at(shape, "features_per_row", origin), number_at(shape, "labels_per_row", origin)};
+  require_plausible(index.shape, origin);
   // Earlier programs did not keep it.
   if (shape.contains("fingerprint")) index.shape.fingerprint = hex64_at(shape, "fingerprint", origin);
   index.shape.label_seed =

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -36,6 +38,35 @@ std::string file_with(const std::string& header, const std::string& data) {
 SafetensorsFile view(const std::string& bytes) { return {std::as_bytes(std::span(bytes)), "f"}; }
 
 auto rejects(const std::string& text) { return ThrowsMessage<FormatError>(HasSubstr(text)); }
+
+TEST_F(SafetensorsTest, NumbersAreFinite) {
+  const float bad[] = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                       std::numeric_limits<float>::quiet_NaN()};
+  for (const float value : bad)
+    for (const size_t at : {size_t{0}, size_t{5}, size_t{2 * 4500 - 1}}) {
+      std::vector<float> floats(size_t{2} * 4500, 1e38f);
+      floats[at] = value;
+      std::vector<Bf16> halves(floats.size());
+      halves[at].bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+      const std::string place = "[" + std::to_string(at / 4500) + ", " + std::to_string(at % 4500) + "]";
+      write_safetensors(path_, std::vector{tensor("weight", {2, 4500}, floats)});
+      EXPECT_THAT([&] { SafetensorsFile file(path_); }, rejects("tensor 'weight': "));
+      EXPECT_THAT([&] { SafetensorsFile file(path_); }, rejects(" at " + place + "; "));
+      EXPECT_THAT([&] { SafetensorsFile file(path_); }, rejects(path_.string()));
+      write_safetensors(path_, std::vector{tensor("half", {2, 4500}, halves)});
+      EXPECT_THAT([&] { SafetensorsFile file(path_); }, rejects(" at " + place + "; "));
+    }
+  // Elements of a file from elsewhere may lie at any byte. Integers may have any bits.
+  const std::string infinite("\x00\x00\x80\x7f", 4);
+  EXPECT_THAT(
+      [&] {
+        view(file_with(R"({"u":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                       R"("f":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
+                       "u" + infinite));
+      },
+      rejects("tensor 'f': inf at [0]; "));
+  EXPECT_NO_THROW(view(file_with(R"({"u":{"dtype":"U32","shape":[1],"data_offsets":[0,4]}})", infinite)));
+}
 
 TEST_F(SafetensorsTest, RoundTrip) {
   std::vector<float> f32(6);

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
+#include "base/array/padding.h"
 #include "base/experiment/partition.h"
+#include "shard/kernels/elementwise.h"
 
 namespace modelet::shard {
 namespace {
@@ -43,6 +47,29 @@ TEST(TopKTest, UnfilledPlacesAreMarked) {
   EXPECT_EQ(best.labels(0)[0], TopK::kNoLabel);
   EXPECT_EQ(best.labels(1)[0], 42u);
   EXPECT_EQ(best.labels(1)[1], TopK::kNoLabel);
+}
+
+// Kernels look at whole vectors of samples, of which the last has room for more samples than there are.
+TEST(TopKTest, TakesInfinityAndLeavesOutWhatIsNoNumber) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  TopK best;
+  best.reset(3, 2);
+  const size_t columns = padded(3);
+  const AlignedVector<float> row(columns, kInfinity), nothing(columns, std::nanf(""));
+  std::vector<uint32_t> positions(columns);
+  EXPECT_EQ(kernels::positions_above(row.data(), best.thresholds(), columns, positions.data()), 3u);
+  for (size_t s = 0; s < columns; ++s) {
+    best.insert(s, std::nanf(""), 1);
+    best.insert(s, kInfinity, 2);
+    best.insert(s, -kInfinity, 3);
+    best.insert(s, kInfinity, 1);
+  }
+  EXPECT_EQ(kernels::positions_above(row.data(), best.thresholds(), columns, positions.data()), 3u);
+  EXPECT_EQ(kernels::positions_above(nothing.data(), best.thresholds(), columns, positions.data()), 0u);
+  for (size_t s = 0; s < 3; ++s) {
+    EXPECT_EQ(best.labels(s)[0], 1u);
+    EXPECT_EQ(best.labels(s)[1], 2u);
+  }
 }
 
 class RankerTest : public ::testing::Test {

@@ -344,6 +344,46 @@ TEST_P(KernelsTest, ScaleColumnsAndPositionsAbove) {
   EXPECT_EQ(positions[1], 20u);
 }
 
+TEST_P(KernelsTest, FirstNotFinite) {
+  constexpr float kLargest = std::numeric_limits<float>::max(),
+                  kSmallest = std::numeric_limits<float>::denorm_min();
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              infinity = std::numeric_limits<float>::infinity();
+  for (const size_t n : {0, 1, 5, 16, 31, 67}) {
+    Values good(n, kLargest);
+    for (size_t i = 0; i < n; i += 3) good[i] = i % 2 == 0 ? -0.0f : kSmallest;
+    EXPECT_EQ(first_not_finite(good.data(), n), n);
+    for (size_t at = 0; at < n; ++at)
+      for (const float bad : {nan, -nan, infinity, -infinity}) {
+        Values values = good;
+        for (size_t i = at; i < n; i += 7) values[i] = bad;
+        std::vector<Bf16> halves(n);
+        for (size_t i = 0; i < n; ++i)  // the upper half: rounding would make infinity of the largest float
+          halves[i].bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(values[i]) >> 16);
+        EXPECT_EQ(first_not_finite(values.data(), n), at);
+        EXPECT_EQ(first_not_finite(halves.data(), n), at);
+      }
+  }
+}
+
+TEST_P(KernelsTest, IdsByValuesOfAnyKind) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  const float values[] = {kNan, -kNan, -kInfinity, -3e38f, -1, -0.0f, 0, 1e-45f, 1, 3e38f, kInfinity};
+  Rng rng(1);
+  std::vector<float> of(1000);
+  for (float& value : of) value = values[rng.below(std::size(values))];
+  std::vector<uint32_t> order(of.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto before = [&](uint32_t a, uint32_t b) { return comes_before(of[a], a, of[b], b); };
+  std::sort(order.begin(), order.end(), before);
+  for (size_t i = 1; i < order.size(); ++i) {
+    const float x = of[order[i - 1]], y = of[order[i]];
+    EXPECT_TRUE(before(order[i - 1], order[i]) && !before(order[i], order[i - 1]));
+    EXPECT_TRUE(std::isnan(y) || x <= y) << x << " " << y;
+  }
+}
+
 // Windows of one to several vectors, few different ids, places without a word, and lines of any length.
 TEST_P(KernelsTest, WindowSets) {
   Rng rng(3);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 #include "base/array/aligned.h"
@@ -281,6 +282,26 @@ TEST(Prepared, MutatedFilesNeverLeadOutsideTheirBytes) {
   }
   EXPECT_GT(accepted, 0u);
   EXPECT_LT(accepted, static_cast<size_t>(kInputs));
+}
+
+TEST(Prepared, ValuesAreFinite) {
+  const auto samples = random_samples(20, 50, 60, 5);
+  const std::string good = prepared_bytes(samples, 50, 60);
+  const auto file = aligned_bytes(good);
+  const PreparedView view = parse_prepared(file, "data.mlt", false);
+  const size_t row = 13, at = view.feature_offsets[row];
+  const auto values =
+      static_cast<size_t>(reinterpret_cast<const std::byte*>(view.values.data()) - file.data());
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    std::string bytes = good;
+    std::memcpy(bytes.data() + values + at * sizeof(float), &bad, sizeof bad);
+    try {
+      parse_prepared(aligned_bytes(bytes), "data.mlt", false);
+      FAIL();
+    } catch (const FormatError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("data.mlt: damaged: sample 13 has the value "));
+    }
+  }
 }
 
 TEST(Prepared, SaysWhatIsWrong) {
