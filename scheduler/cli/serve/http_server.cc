@@ -60,6 +60,39 @@ std::chrono::steady_clock::duration ticks(Seconds seconds) {
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
+// Whose connections count together. Whoever has one address of an IPv6 network has all of it.
+asio::ip::address counted(const asio::ip::address& peer) {
+  if (peer.is_v4()) return peer;
+  auto bytes = peer.to_v6().to_bytes();
+  if (peer.to_v6().is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, peer.to_v6());
+  std::fill(bytes.begin() + bytes.size() / 2, bytes.end(), uint8_t{0});
+  return asio::ip::address_v6(bytes);
+}
+
+// "[::1]:8080" -> "::1".
+std::string_view name_of_host(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
+  return host.substr(0, host.find(':'));
+}
+
+// Whether `host`, the field of a question, names this machine or is one of `others`.
+bool is_own_host(std::string_view host, const std::vector<std::string>& others) {
+  const auto is = [name = name_of_host(host)](std::string_view other) {
+    return boost::beast::iequals({name.data(), name.size()}, {other.data(), other.size()});
+  };
+  if (is("localhost") || std::ranges::any_of(others, is)) return true;
+  Failure bad;
+  const asio::ip::address address = asio::ip::make_address(std::string(name_of_host(host)), bad);
+  return !bad && address.is_loopback();
+}
+
+// An address may have half of the connections, so that one alone cannot take them all.
+HttpOptions with_share(HttpOptions options) {
+  if (options.connections_of_address == 0)
+    options.connections_of_address = std::max<size_t>(options.connections / 2, 1);
+  return options;
+}
+
 }  // namespace
 
 bool is_loopback(const std::string& listen) { return endpoint_of(listen).address().is_loopback(); }
@@ -75,13 +108,23 @@ class HttpServer::Implementation {
   // So many connections beyond the limit get an answer that says so; any others are closed without one.
   static constexpr size_t kMostTurnedAway = 64;
 
+  // The open connections of an address, those turned away left out.
+  struct Peer {
+    size_t open = 0;
+    std::map<uint64_t, Connection*> waiting;  // for a whole question, by turn: the longest first
+  };
+
   void accept();
   void welcome(tcp::socket socket);
+  std::string make_room(const asio::ip::address& peer, std::shared_ptr<Connection>& leaving);
+  void begin_waiting(Connection* connection);
+  void end_waiting(Connection* connection);
   void wait_for_signals(const std::function<void()>& hung_up);
   void end();
   void end_connections();
+  void forget(Connection* connection);
   void enter(const std::shared_ptr<Connection>& connection);
-  void leave(Connection* connection, bool turned_away);
+  void leave(Connection* connection);
   bool may_predict(const std::shared_ptr<Connection>& connection);
   void predicted();
 
@@ -90,7 +133,10 @@ class HttpServer::Implementation {
   const HttpOptions options_;
   std::mutex mutex_;
   std::map<Connection*, std::weak_ptr<Connection>> connections_;
-  size_t served_ = 0, turned_away_ = 0;              // open connections of both kinds
+  size_t served_ = 0, turned_away_ = 0;  // open connections of both kinds
+  std::map<asio::ip::address, Peer> peers_;
+  uint64_t turns_ = 0;
+  const bool on_loopback_;
   unsigned predicting_ = 0;                          // threads
   std::deque<std::shared_ptr<Connection>> waiting_;  // to predict
   bool ending_ = false, over_ = false;               // over_: run() has ended
@@ -103,26 +149,42 @@ class HttpServer::Implementation {
 // One connection. Its handlers run one after the other on its strand.
 class HttpServer::Implementation::Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Implementation& server, tcp::socket socket, bool turned_away)
+  // `refusal`: empty, or why the connection is turned away.
+  Connection(Implementation& server, tcp::socket socket, const asio::ip::address& peer, std::string refusal)
       : server_(server),
         socket_(std::move(socket)),
         timer_(socket_.get_executor()),
         buffer_(2 * server.options_.header_bytes + kReadBytes),
-        turned_away_(turned_away) {}
+        peer_(peer),
+        refusal_(std::move(refusal)) {
+    counts = refusal_.empty();
+  }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
-  ~Connection() { server_.leave(this, turned_away_); }
+  ~Connection() { server_.leave(this); }
+
+  const asio::ip::address& peer() const { return peer_; }
+  bool turned_away() const { return !refusal_.empty(); }
+
+  // Under the server's lock; this connection's own handlers alone change `turn`.
+  bool counts = true;  // among the open ones; not once it was asked to give way
+  uint64_t turn = 0;   // not 0: it waits for the last byte of a question, and may have to give way
 
   void start() {
     Failure ignored;
     socket_.set_option(tcp::no_delay(true), ignored);
-    if (!turned_away_) return wait_for_question();
+    if (!turned_away()) return wait_for_question();
     server_.statistics_.turned_away();
     last_ = true;
-    reply(
-        error_reply(503, fmt::format("this server has {} connections already, which is its limit: try again "
-                                     "later, or raise --connections",
-                                     server_.options_.connections)));
+    reply(error_reply(503, refusal_));
+  }
+
+  // The connection gives way to another one, unless its question has arrived by now.
+  void give_way() {
+    asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
+      if (self->idle_ || self->turn != 0) self->close();
+      self->last_ = true;
+    });
   }
 
   // Answers the question that has been read. Call it if may_predict(), or when its turn has come.
@@ -180,6 +242,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(server_.options_.header_bytes));
     parser_->body_limit(server_.options_.body_bytes);
+    server_.begin_waiting(this);
     if (buffer_.size() > 0) return read_header();  // the next question has arrived already
     idle_ = true;
     set_deadline(patience());
@@ -206,8 +269,36 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     });
   }
 
+  // What is wrong with the header, whatever is asked; status 200: nothing.
+  Reply check_header() const {
+    const auto& message = parser_->get();
+    // Another program before this one might see other questions in the same bytes.
+    if (const size_t codings = message.count(http::field::transfer_encoding);
+        codings > 0 &&
+        (codings > 1 || message.version() < 11 || message.count(http::field::content_length) > 0 ||
+         !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")))
+      return error_reply(
+          400,
+          "the only Transfer-Encoding that this server reads is 'chunked', in HTTP/1.1 and without "
+          "Content-Length");
+    if (message.count(http::field::host) > 1) return error_reply(400, "the header has more than one Host");
+    const std::string_view host = view(message[http::field::host]);
+    const bool has_host = message.count(http::field::host) > 0;  // browsers always give one
+    if (!server_.on_loopback_ || !has_host || is_own_host(host, server_.options_.hosts)) return {};
+    return error_reply(
+        421, fmt::format("the Host of the question is '{}', but this server is for its own machine and "
+                         "answers to localhost and 127.0.0.1: give --host to it for further names",
+                         host));
+  }
+
   // Checks the header before the body is read.
   void begin_question() {
+    if (Reply refusal = check_header(); refusal.status != 200) {
+      last_ = true;
+      server_.end_waiting(this);
+      server_.statistics_.answered("other", refusal.status, 0);
+      return reply(std::move(refusal));
+    }
     if (server_.service_.check(question()).status != 200) {
       last_ = last_ || !parser_->is_done();  // the body is not read
       return answer();
@@ -239,6 +330,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   }
 
   void answer() {
+    server_.end_waiting(this);
     timer_.cancel();
     last_ = last_ || !parser_->get().keep_alive() || server_.service_.ending();
     const bool is_prediction = parser_->get().method() == http::verb::post;
@@ -249,6 +341,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   // Answers a question that cannot be read.
   void refuse(Failure failure) {
     const HttpOptions& options = server_.options_;
+    server_.end_waiting(this);
     last_ = true;
     const auto refuse_with = [this](unsigned status, const std::string& what) {
       server_.statistics_.answered("other", status, 0);
@@ -328,7 +421,8 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   std::optional<http::request_parser<http::string_body>> parser_;
   http::response<http::string_body> response_;
   std::array<char, 4096> rest_;
-  const bool turned_away_;
+  const asio::ip::address peer_;
+  const std::string refusal_;
   bool idle_ = false;       // it waits for the first byte of a question
   bool timed_out_ = false;  // the deadline has passed
   bool last_ = false;       // the connection will be closed after this answer
@@ -338,7 +432,8 @@ HttpServer::Implementation::Implementation(Service& service, Statistics& statist
                                            const HttpOptions& options)
     : service_(service),
       statistics_(statistics),
-      options_(options),
+      options_(with_share(options)),
+      on_loopback_(is_loopback(options.listen)),
       context_(static_cast<int>(options.threads) + 1),
       acceptor_(asio::make_strand(context_)),
       signals_(context_, SIGTERM, SIGINT, SIGHUP),
@@ -372,17 +467,73 @@ void HttpServer::Implementation::accept() {
 }
 
 void HttpServer::Implementation::welcome(tcp::socket socket) {
-  bool full = false;
+  Failure gone;
+  const asio::ip::address peer = counted(socket.remote_endpoint(gone).address());
+  if (gone) return;
+  std::string refusal;
+  std::shared_ptr<Connection> leaving;
   {
     const std::lock_guard lock(mutex_);
-    full = served_ >= options_.connections;
-    if (full && turned_away_ >= kMostTurnedAway) return;  // closes the socket
-    ++(full ? turned_away_ : served_);
+    refusal = make_room(peer, leaving);
+    if (!refusal.empty() && turned_away_ >= kMostTurnedAway) return;  // closes the socket
+    if (refusal.empty()) ++peers_[peer].open;
+    ++(refusal.empty() ? served_ : turned_away_);
   }
+  if (leaving != nullptr) leaving->give_way();
   const auto executor = socket.get_executor();
-  const auto connection = std::make_shared<Connection>(*this, std::move(socket), full);
+  const auto connection = std::make_shared<Connection>(*this, std::move(socket), peer, std::move(refusal));
   enter(connection);
   asio::dispatch(executor, [connection] { connection->start(); });
+}
+
+// Makes room for another connection of `peer`, by one that is `leaving` then. Returns why there is none; empty:
+// there is room. Under the lock.
+std::string HttpServer::Implementation::make_room(const asio::ip::address& peer,
+                                                  std::shared_ptr<Connection>& leaving) {
+  auto from = peers_.find(peer);
+  const bool has_its_share = from != peers_.end() && from->second.open >= options_.connections_of_address;
+  if (!has_its_share && served_ < options_.connections) return {};
+  if (!has_its_share)
+    from = std::ranges::max_element(
+        peers_, {}, [](const auto& each) { return each.second.waiting.empty() ? 0 : each.second.open; });
+  for (const auto& [turn, connection] : from->second.waiting)
+    if ((leaving = connections_.at(connection).lock()) != nullptr) break;
+  if (leaving != nullptr) {
+    forget(leaving.get());
+    return {};
+  }
+  return has_its_share
+             ? fmt::format(
+                   "{} has {} connections to this server already, and questions are being answered on all of "
+                   "them: try again later, or raise --connections-per-address",
+                   peer.to_string(), options_.connections_of_address)
+             : fmt::format(
+                   "this server has {} connections already, which is its limit, and questions are being "
+                   "answered on them: try again later, or raise --connections",
+                   options_.connections);
+}
+
+// From here on the connection does not count. Under the lock.
+void HttpServer::Implementation::forget(Connection* connection) {
+  if (!std::exchange(connection->counts, false)) return;
+  --served_;
+  const auto found = peers_.find(connection->peer());
+  found->second.waiting.erase(connection->turn);
+  if (--found->second.open == 0) peers_.erase(found);
+}
+
+void HttpServer::Implementation::begin_waiting(Connection* connection) {
+  const std::lock_guard lock(mutex_);
+  if (!connection->counts) return;
+  connection->turn = ++turns_;
+  peers_.at(connection->peer()).waiting.emplace(connection->turn, connection);
+}
+
+void HttpServer::Implementation::end_waiting(Connection* connection) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = peers_.find(connection->peer()); found != peers_.end())
+    found->second.waiting.erase(connection->turn);
+  connection->turn = 0;
 }
 
 void HttpServer::Implementation::enter(const std::shared_ptr<Connection>& connection) {
@@ -391,9 +542,10 @@ void HttpServer::Implementation::enter(const std::shared_ptr<Connection>& connec
   statistics_.connected();
 }
 
-void HttpServer::Implementation::leave(Connection* connection, bool turned_away) {
+void HttpServer::Implementation::leave(Connection* connection) {
   const std::lock_guard lock(mutex_);
-  --(turned_away ? turned_away_ : served_);
+  if (connection->turned_away()) --turned_away_;
+  forget(connection);
   connections_.erase(connection);
   statistics_.disconnected();
   if (ending_ && !over_ && connections_.empty())

@@ -130,9 +130,18 @@ void add_serve_verb(CLI::App& app) {
   verb.add_option("--header-bytes", options->http.header_bytes, "size of a question's header")
       ->check(CLI::Range(size_t{1} << 10, size_t{1} << 20))
       ->capture_default_str();
-  verb.add_option("--connections", options->http.connections, "open at once; others get 503")
+  verb.add_option("--connections", options->http.connections,
+                  "open at once; the one that waits longest for a question gives way to a new one")
       ->check(CLI::Range(size_t{1}, size_t{60000}))
       ->capture_default_str();
+  verb.add_option("--connections-per-address", options->http.connections_of_address,
+                  "of one client address; 0: half of --connections")
+      ->check(CLI::Range(size_t{0}, size_t{60000}))
+      ->capture_default_str();
+  verb.add_option(
+      "--host", options->http.hosts,
+      "a further name under which this machine is asked, besides localhost and 127.0.0.1, if --listen is "
+      "such an address; may be repeated");
   const auto seconds = [&](const char* name, double& value, const char* meaning) {
     verb.add_option(name, value, meaning)->check(number_between(0.01, 1e5))->capture_default_str();
   };
