@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 namespace modelet::agent {
+namespace fs = std::filesystem;
 namespace {
 
 bool is_start(const nlohmann::json& event) {
@@ -15,16 +16,23 @@ bool is_start(const nlohmann::json& event) {
 
 }  // namespace
 
-RunJournal::RunJournal(std::filesystem::path folder, std::string experiment)
-    : folder_(std::move(folder)), experiment_(std::move(experiment)) {}
+RunJournal::RunJournal(fs::path folder, std::string experiment, fs::path labels)
+    : folder_(std::move(folder)), experiment_(std::move(experiment)), labels_(std::move(labels)) {}
 
 void RunJournal::begin() {
   std::error_code failure;
-  std::filesystem::create_directories(folder_, failure);
+  fs::create_directories(folder_, failure);
   if (failure) throw Error(folder_.string() + ": " + failure.message() + " (making the run's folder)");
   AtomicFile file(folder_ / "experiment.toml");
   file.write(experiment_);
   file.commit();
+  if (fs::is_regular_file(labels_, failure)) {
+    const fs::path copy = folder_ / kLabelNames, hidden = folder_ / (std::string(".") + kLabelNames);
+    fs::copy_file(labels_, hidden, fs::copy_options::overwrite_existing, failure);
+    if (!failure) fs::rename(hidden, copy, failure);
+    if (failure)
+      throw Error(copy.string() + ": " + failure.message() + " (copying " + labels_.string() + ")");
+  }
   log_.emplace(folder_ / "log.jsonl");
 }
 

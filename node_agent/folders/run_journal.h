@@ -1,5 +1,5 @@
-// The journal of a run in its folder: experiment.toml, and the events of the run in log.jsonl, one JSON object a
-// line. It is written by the process that started the run, or by the agent of rank 0 if the nodes of a pool
+// The journal of a run in its folder: experiment.toml, a copy of the names of its labels, and the events of the
+// run in log.jsonl, one JSON object a line. It is written by the process that started the run, or by the agent of rank 0 if the nodes of a pool
 // share the folder. experiments/report.py reads it.
 //
 // One thread.
@@ -14,11 +14,13 @@
 
 namespace modelet::agent {
 
+inline constexpr const char* kLabelNames = "labels.txt";  // the copy of data.labels, in the run's folder
+
 class RunJournal {
  public:
   // `experiment` is TOML. Nothing is written before the event "started", so a run that is refused changes
-  // nothing.
-  RunJournal(std::filesystem::path folder, std::string experiment);
+  // nothing. `labels`: the file of the names of the labels, if the process may read whatever its user names.
+  RunJournal(std::filesystem::path folder, std::string experiment, std::filesystem::path labels = {});
 
   // Appends the event. Throws Error if it cannot be written; the journal may be used again.
   void add(const nlohmann::json& event);
@@ -28,6 +30,7 @@ class RunJournal {
 
   const std::filesystem::path folder_;
   const std::string experiment_;
+  const std::filesystem::path labels_;
   std::optional<AppendedFile> log_;  // open once the journal has begun
 };
 

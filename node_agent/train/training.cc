@@ -9,6 +9,7 @@
 #include "base/system/process.h"
 #include "node_agent/machine/capacity.h"
 #include "node_agent/train/evaluation/classifiers.h"
+#include "node_agent/train/job/same_run.h"
 #include "node_agent/train/progress/preparing.h"
 #include "shard/kernels/simd/instruction_set.h"
 #include "shard/layers/learning_rate.h"
@@ -107,7 +108,9 @@ void Trainer::Training::restore(const CheckpointKeeper::RunState& state) {
                      " steps, and the experiment ends after " + std::to_string(schedule_.total_steps()) +
                      ": raise train.epochs to go on");
   if (job_.other_samples) return;
-  statistics_.resume(state.extra.value(kTrainSeconds, 0.0));
+  if (const auto seconds = state.extra.find(kTrainSeconds);
+      seconds != state.extra.end() && seconds->is_number())
+    statistics_.resume(seconds->get<double>());
   restore_numbers(state.of_ranks);
   if (data_.validates() && state.extra.contains(kValidation)) selection_.restore(state.extra.at(kValidation));
   if (!state.extra.contains(kEpochLoss)) return;
@@ -324,7 +327,8 @@ bool Trainer::Training::wait_for_room(Session& session, comm::Tag tag) const {
 }
 
 CheckpointKeeper::RunState Trainer::Training::run_state(Session& session) const {
-  json extra = {{kTrainSeconds, statistics_.train_seconds()}};
+  json extra = {{kTrainSeconds, statistics_.train_seconds()},
+                {kTestFingerprint, fingerprint_text(data_.test())}};
   if (data_.validates()) extra[kValidation] = selection_.best().state();
   if (epoch_loss_) extra[kEpochLoss] = *epoch_loss_;
   const MeanLoss &gathered = statistics_.since_gathered(), &epoch = statistics_.since_epoch();

@@ -36,8 +36,9 @@ class Reporter {
   Reporter(bool json, std::ostream& machines, std::ostream& people, const Terminal& terminal);
   ~Reporter();  // ends the progress line
 
-  // Keeps the journal of a run in `folder` (node_agent/folders/run_journal.h).
-  void record_in(const std::filesystem::path& folder, const std::string& experiment);
+  // Keeps the journal of a run in `folder` (node_agent/folders/run_journal.h). `labels`: data.labels.
+  void record_in(const std::filesystem::path& folder, const std::string& experiment,
+                 const std::filesystem::path& labels = {});
 
   // Shows and records an event, and gives it a "time" if it has none. Does not throw. The first failure to
   // record or pass on an event is kept in failure(), and the caller that started the run stops it. (The

@@ -8,7 +8,7 @@ import shutil
 import sys
 import unittest
 
-from programs import LABELS, PROGRAMS, ProgramTest, checkpoint_files, finished
+from programs import LABELS, PROGRAMS, ProgramTest, checkpoint_files, finished, newest_checkpoint, set_number
 
 TEST_ROWS = 1000
 
@@ -237,12 +237,74 @@ class Model(ProgramTest):
         (line,) = self.predicted(run, "--limit", "1")
         self.assertEqual(line["labels"][0]["name"], f"label {line['labels'][0]['label']}")
         names.rename(self.folder / "moved.txt")
+        self.assertEqual(self.predicted(run, "--limit", "1"), [line], "the run has a copy")
+        (run / "labels.txt").unlink()
         program = self.modelet("predict", run, "data/test.txt", "--json", "--limit", "1")
         self.assertNotIn("name", program.events()[0]["labels"][0])
         for text in (f"{names}: no such file", "--labels FILE"):
             self.assertIn(text, program.stderr)
         self.assert_refused(1, "names-of-run.txt: No such file", "modelet", "predict", run, "data/test.txt", "--labels", names)
         self.assertEqual(self.predicted(run, "--limit", "1", "--labels", "moved.txt"), [line])
+
+    def test_a_model_chooses_no_files(self):
+        """It may be a stranger's: neither its experiment nor a link in its folder leads to names elsewhere."""
+        names = self.folder / "private.txt"
+        names.write_text("".join(f"private {i}\n" for i in range(LABELS)))
+        trained, _ = self.trained("strange", "--set", "train.epochs=1", "--set", f"data.labels={names}")
+        run = self.folder / "from-a-stranger"
+        shutil.copytree(trained, run)
+        (run / "labels.txt").unlink()
+        (run / "linked").symlink_to(self.folder)
+        for copy in (None, names, run / "linked/private.txt", "/dev/zero"):
+            if copy is not None:
+                (run / "labels.txt").symlink_to(copy)
+            program = self.modelet("predict", run, "data/test.txt", "--json", "--limit", "1")
+            self.assertNotIn("private", program.stdout)
+            self.assertIn(f"{names}: is not in the model's folder", program.stderr)
+            self.assertIn("--labels FILE", program.stderr)
+            (run / "labels.txt").unlink(missing_ok=True)
+        checkpoint = newest_checkpoint(run)
+        index = json.loads((checkpoint / "index.json").read_text())
+        for line in (f'labels = "{checkpoint}/../../../private.txt"', 'labels = "../../linked/private.txt"', 'labels = "names.txt"'):
+            index["experiment"] = "\n".join(line if each.startswith("labels = ") else each for each in index["experiment"].splitlines())
+            (checkpoint / "index.json").write_text(json.dumps(index))
+            self.assertNotIn("private", self.modelet("predict", run, "data/test.txt", "--json", "--limit", "1").stdout)
+        shutil.copy(names, checkpoint / "names.txt")
+        self.assertIn("private", self.modelet("predict", run, "data/test.txt", "--json", "--limit", "1").stdout)
+
+    def test_test_data_of_the_run(self):
+        """Probabilities are calibrated on it only if the model knows what is in it."""
+        test = self.folder / "known.txt"
+        shutil.copy(self.folder / "data/test.txt", test)
+        run, _ = self.trained("calibrated", "--set", "train.epochs=1", "--set", f"data.test={test}")
+        self.assertIn("probability", self.predicted(run, "--proba", "--limit", "1")[0]["labels"][0])
+        (newest_checkpoint(run) / "calibration.json").unlink()
+        lines = test.read_text().splitlines(True)
+        test.write_text("".join([lines[0], *lines[2:], lines[1]]))
+        self.assert_refused(2, ["known.txt: these are not the samples", "--calibrate FILE"], "modelet", "predict", run, "data/test.txt", "--proba")
+
+    def test_numbers_that_are_not_finite(self):
+        """A checkpoint of a stranger, with right checksums."""
+        dense, _ = self.dense()
+        for layer, array, place, value in (("output", "bias", 3, math.inf), ("input", "weight", 70, math.nan),
+                                           ("output", "optimizer.second", 5, -math.inf)):
+            run = self.folder / f"infinite-{array}"
+            shutil.copytree(dense, run)
+            for checkpoint in (run / "checkpoints").iterdir():
+                victim = set_number(checkpoint, layer, array, place, value)
+            for verb in ("eval", "predict"):
+                self.assert_refused(1, [victim.name, f"tensor '{array}': ", f"{value} at [", "must be finite"], "modelet", verb, run, "data/test.txt")
+            self.assert_refused(1, f"tensor '{array}'", "modelet", "train", self.experiment, "--out", self.folder / "from-infinite", "--resume",
+                                checkpoint, "--set", "train.epochs=9")
+        # Finite weights may lead to logits that are not.
+        run = self.folder / "huge"
+        shutil.copytree(dense, run)
+        for checkpoint in (run / "checkpoints").iterdir():
+            for place in range(200):
+                set_number(checkpoint, "output", "weight", place, 3e38 * (-1) ** place)
+                set_number(checkpoint, "input", "weight", place, 3e38)
+        self.assertEqual(len(self.predicted(run)), TEST_ROWS)
+        self.evaluated(run)
 
     def test_other_data(self):
         run, _ = self.dense()

@@ -180,6 +180,7 @@ class Serving(ProgramTest):
         names.write_text("".join(f"label {i}\n" for i in range(LABELS)))
         self.train("named", "--set", "train.epochs=1", "--set", f"data.labels={names}")
         names.unlink()
+        (self.folder / "named/labels.txt").unlink()
         server = self.serve(self.folder / "named")
         self.assertNotIn("name", self.predict({"features": ""})["labels"][0])
         self.assertIn("names-of-run.txt: no such file", server.stderr)
@@ -349,15 +350,79 @@ class Serving(ProgramTest):
         (scheme,) = self.ask("GET", "/openapi.json", headers=bearer)[1]["components"]["securitySchemes"].values()
         self.assertEqual(scheme, {"type": "http", "scheme": "bearer"})
 
+    def from_address(self, address, data=b""):
+        connection = socket.create_connection(("127.0.0.1", self.port), LIMIT, source_address=(address, 0))
+        self.addCleanup(connection.close)
+        connection.sendall(data)
+        return connection
+
     def test_connections(self):
-        self.serve(self.run_of("txt"), "--connections", "2")
-        first, second = self.connect(), self.connect()
-        for connection in (first, second):
-            self.assertEqual(self.ask("GET", "/healthz", connection=connection)[0], 200)
-        self.assert_error(503, "--connections", "GET", "/healthz")
-        self.assertEqual(self.ask("GET", "/healthz", connection=second)[0], 200)
-        first.close()
-        wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, "a connection is free")
+        """The one that has waited longest gives way: of the address that has its share, or of the one that has the most."""
+        server = self.serve(self.run_of("txt"), "--connections", "6", "--connections-per-address", "4")
+        health = b"GET /healthz HTTP/1.1\r\n\r\n"
+        one = [self.from_address("127.0.0.1", health) for _ in range(4)]
+        for connection in one:
+            self.assertIn(b" 200 ", connection.recv(65536))
+        half = self.from_address("127.0.0.1", health[:9])  # a question that does not end is no better than none
+        self.assertEqual(one[0].recv(100), b"")
+        others = [self.from_address(f"127.0.0.{other}", health) for other in (2, 3, 4)]
+        for connection in others:
+            self.assertIn(b" 200 ", connection.recv(65536))
+        self.assertEqual(one[1].recv(100), b"")
+        one[3].sendall(health)
+        self.assertIn(b" 200 ", one[3].recv(65536))
+        others += [self.from_address(f"127.0.0.{other}", health) for other in (5, 6, 7, 8)]
+        for connection in others[-4:]:
+            self.assertIn(b" 200 ", connection.recv(65536))
+        for connection in (one[2], half):
+            self.assertEqual(connection.recv(100), b"")
+        self.assertEqual(self.ask("GET", "/healthz")[0], 200)
+        self.assertTrue(server.running())
+
+    def test_connections_on_which_questions_are_answered(self):
+        """They do not give way."""
+        self.serve(self.run_of("txt"), "--connections", "2", "--connections-per-address", "2", "--no-probabilities")
+        long = json.dumps({"samples": [{"text": "apple plum pear saw file " * 400}] * 1000}).encode()
+        question = b"POST /v1/predict HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(long)
+        for _ in range(20):  # until both were still being answered
+            asking = [self.raw(question + long + (question + long)) for _ in range(2)]
+            time.sleep(0.2)
+            answer = self.from_address("127.0.0.1", b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+            text = self.all_of(answer)
+            for connection in asking:
+                connection.close()
+            if b" 503 " in text:
+                self.assertIn(b"--connections-per-address", text)
+                return
+        self.fail("no connection was refused")
+
+    def test_names_of_the_machine(self):
+        """A page of another site must not ask, although its name leads to this address by now."""
+        server = self.serve(self.run_of("txt"), "--host", "models.example")
+        def status(host, *more):
+            lines = "".join(f"{line}\r\n" for line in ("GET /v1/model HTTP/1.1", *([f"Host: {host}"] if host is not None else []), *more, "Connection: close"))
+            return int(self.all_of(self.raw(f"{lines}\r\n".encode())).split()[1])
+        for host in ("localhost", "LocalHost:80", f"127.0.0.1:{self.port}", "127.9.9.9", "[::1]", "[::1]:8080", "models.example:1", None):
+            self.assertEqual(status(host), 200, host)
+        for host in ("evil.example", f"evil.example:{self.port}", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0", "10.0.0.1", "", "[::]", "[",
+                     "::1", "other.models.example"):
+            self.assertEqual(status(host), 421, host)
+        self.assertEqual(status("localhost", "Host: evil.example"), 400)
+        self.assert_error(421, "--host", "POST", "/v1/predict", {"text": "apple"}, headers={**JSON, "Host": "evil.example"})
+        self.assertTrue(server.running())
+
+    def test_transfer_codings(self):
+        """What one program takes for a body, the next must not take for a question."""
+        self.serve(self.run_of("txt"))
+        hidden = b"GET /v1/model HTTP/1.1\r\n\r\n"
+        for lines in (b"Transfer-Encoding: identity\r\nContent-Length: %d", b"Transfer-Encoding: xchunked\r\nContent-Length: %d",
+                      b"Content-Length: %d\r\nTransfer-Encoding: gzip, chunked", b"Transfer-Encoding: chunked\r\nContent-Length: %d",
+                      b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\nX: %d", b"Transfer-Encoding: gzip\r\nX: %d",
+                      b"Transfer-Encoding: \r\nContent-Length: %d", b"Content-Length: 3\r\nContent-Length: %d"):
+            for path in (b"POST /v1/predict", b"GET /healthz"):
+                request = path + b" HTTP/1.1\r\nContent-Type: application/json\r\n" + lines % len(hidden) + b"\r\n\r\n"
+                answers = re.findall(rb"HTTP/1.1 (\d+)", self.all_of(self.raw(request + hidden)))
+                self.assertEqual(answers, [b"400"], request)
 
     def test_newer_checkpoints(self):
         """Clients do not notice that another model takes over, or that one cannot be loaded."""

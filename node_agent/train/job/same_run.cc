@@ -1,5 +1,7 @@
 #include "node_agent/train/job/same_run.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -11,6 +13,11 @@ namespace {
 uint64_t samples_per_step(const Experiment& e) { return uint64_t{e.train.batch} * e.cluster.replicas; }
 
 }  // namespace
+
+// As text: many JSON readers keep only 53 bits of a number.
+std::string fingerprint_text(const shard::Dataset& data) {
+  return fmt::format("{:016x}", data.fingerprint());
+}
 
 void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) {
   const Experiment &then = checkpoint.index().experiment, &now = job.experiment;

@@ -5,26 +5,41 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
+#include "node_agent/folders/run_journal.h"
 #include "node_agent/machine/capacity.h"
+#include "node_agent/train/job/same_run.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/client/report.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
+#include "shard/modelet/checkpoint.h"
 
 namespace modelet::cli {
 namespace {
 
 constexpr size_t kBatch = 512;  // samples scored together
 
-}  // namespace
+namespace fs = std::filesystem;
 
+// Whether a file that a run's experiment names is here. It may be on another machine or in a folder of another
+// user, and a run without data names /dev/null.
 bool is_here(const std::string& file) {
   std::error_code failure;
-  return std::filesystem::is_regular_file(file, failure);
+  return fs::is_regular_file(file, failure);
 }
+
+// Whether it is in `folder`, wherever ".." and symbolic links lead.
+bool is_within(const fs::path& folder, const fs::path& file) {
+  std::error_code failure;
+  const fs::path real = fs::canonical(file, failure), parent = fs::canonical(folder, failure);
+  return !failure && std::ranges::mismatch(parent, real).in1 == parent.end() && is_here(real);
+}
+
+}  // namespace
 
 LoadedModel::LoadedModel(const std::string& path, uint32_t threads)
     : predictor_(path, threads > 0 ? threads : agent::usable_cores()),
@@ -43,14 +58,38 @@ shard::Dataset LoadedModel::load_data(const std::string& path) const {
 
 std::vector<std::string> LoadedModel::label_names(const std::string& file, const Note& warn) const {
   if (!file.empty()) return shard::load_label_names(file, shape().labels);
+  const fs::path& checkpoint = predictor_.folder();
+  const fs::path run = shard::run_of(checkpoint), copy = run / agent::kLabelNames;
   const std::string& of_run = experiment().data.labels;
-  if (is_here(of_run)) return shard::load_label_names(of_run, shape().labels);
-  std::vector<std::string> names = shard::label_names(predictor_.encoder(), predictor_.folder().string());
-  if (!of_run.empty())
-    warn(fmt::format(
-        "{}: no such file; it had the names of the labels, and answers have {}: give --labels FILE", of_run,
-        names.empty() ? "none now" : "those of the training data now"));
+  std::vector<std::string> names = shard::label_names(predictor_.encoder(), checkpoint.string());
+  if (of_run.empty()) return names;
+  if (!run.empty() && is_within(run, copy)) return shard::load_label_names(copy, shape().labels);
+  if (is_within(checkpoint, of_run)) return shard::load_label_names(of_run, shape().labels);
+  warn(fmt::format("{}: {}; it has the names of the labels, and answers have {}: give --labels FILE", of_run,
+                   is_here(of_run)
+                       ? "is not in the model's folder, and a model alone is not trusted to name it"
+                       : "no such file",
+                   names.empty() ? "none now" : "those of the training data now"));
   return names;
+}
+
+shard::Dataset LoadedModel::test_data(const std::string& advice) const {
+  const std::string& file = experiment().data.test;
+  const auto extra = nlohmann::json::parse(predictor_.index().extra);
+  const auto known = extra.find(agent::kTestFingerprint);
+  if (!is_here(file))
+    throw UsageError(
+        fmt::format("{}: there is no such file; it was the test data of the run: {}", file, advice));
+  if (known == extra.end())
+    throw UsageError(fmt::format(
+        "{}: the model names this file as its test data and does not say what was in it, as models of "
+        "before do not: {}",
+        file, advice));
+  shard::Dataset data = load_data(file);
+  if (*known != agent::fingerprint_text(data))
+    throw UsageError(
+        fmt::format("{}: these are not the samples with which the run was tested: {}", file, advice));
+  return data;
 }
 
 void LoadedModel::make_sparse(const shard::Dataset& queries) {
@@ -122,11 +161,13 @@ LoadedModel::HeldOut LoadedModel::held_out(const std::string& labelled) const {
       return found;
     }
   }
-  if (is_here(of_run.test)) return held_out(of_run.test);
-  throw UsageError(predictor_.folder().string() +
-                   ": probabilities have to be calibrated on samples with labels, and the data of the run is "
-                   "not here (" +
-                   of_run.test + "): give --calibrate FILE with such samples that were not trained on");
+  HeldOut found{
+      test_data("probabilities have to be calibrated on samples with labels: give --calibrate FILE with "
+                "such samples that were not trained on"),
+      {},
+      of_run.test};
+  found.rows = shard::all_rows(found.data.rows());
+  return found;
 }
 
 shard::Calibration LoadedModel::calibrate(const std::string& labelled, const Note& note) {

@@ -19,10 +19,6 @@
 
 namespace modelet::cli {
 
-// Whether a file that a run's experiment names is here. It may be on another machine or in a folder of another
-// user, and a run without data names /dev/null.
-bool is_here(const std::string& file);
-
 class LoadedModel {
  public:
   // `threads` 0: as many as there are cores.
@@ -35,9 +31,10 @@ class LoadedModel {
   using Note = std::function<void(const std::string& text)>;
 
   // The names of the labels. They come from `file`, which has one name a line, or if that is empty from the
-  // file of the run's experiment. If there is none, they are the names that the encoder of the text knows;
-  // none without such an encoder. `warn` is told if the experiment's file is missing, as it is when a
-  // checkpoint was copied to another machine.
+  // run's copy of the experiment's file, or from that file if it lies in the checkpoint's folder. (A model may
+  // be a stranger's: it must not choose among the files of this machine.) Otherwise they are the names that
+  // the encoder of the text knows; none without such an encoder. `warn` is told if the names of the experiment
+  // are missing.
   std::vector<std::string> label_names(const std::string& file, const Note& warn) const;
 
   const Experiment& experiment() const { return predictor_.index().experiment; }
@@ -55,6 +52,10 @@ class LoadedModel {
   using OnBatch = agent::Evaluator::OnBatch;
   void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, const OnBatch& on_batch);
   void predict(shard::SampleReader& stream, uint64_t limit, size_t k, const OnBatch& on_batch);
+
+  // The test data of the run, where its experiment says that it is. UsageError, followed by `advice`, unless
+  // these are the samples with which the run was tested.
+  shard::Dataset test_data(const std::string& advice) const;
 
   // Fits a calibration, which tells how sure the model's answers are. It is fitted on the file `labelled`, if
   // given. Otherwise the calibration beside the checkpoint is used, if there is one. Otherwise it is fitted

@@ -79,7 +79,7 @@ void submit(const PoolOptions& options) {
     if (keeps_files) {
       folder.emplace(submission.out,
                      options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)));
-      reporter.record_in(submission.out, to_toml(submission.experiment));
+      reporter.record_in(submission.out, to_toml(submission.experiment), submission.experiment.data.labels);
     }
     return run_on_pool(options.address(),
                        {.submission = submission, .fetch = keeps_files, .patience = options.patience},

@@ -22,13 +22,11 @@ class MemorySource : public std::streambuf {
 // Prepares sparse scoring. It is a function because it must run between the initialisation of two members.
 bool make_sparse(LoadedModel& model, const ServedModelOptions& options) {
   if (!options.sparse) return false;
-  const std::string& of_run = model.experiment().data.test;
-  const std::string& queries = options.queries.empty() ? of_run : options.queries;
-  if (options.queries.empty() && !is_here(of_run))
-    throw UsageError(of_run +
-                     ": there is no such file; it is the test data of the run, on which --sparse would be "
-                     "tuned: give --queries FILE with samples like those to come (labels are not needed)");
-  model.make_sparse(model.load_data(queries));
+  model.make_sparse(
+      options.queries.empty()
+          ? model.test_data("--sparse is tuned on samples: give --queries FILE with samples like "
+                            "those to come (labels are not needed)")
+          : model.load_data(options.queries));
   return true;
 }
 

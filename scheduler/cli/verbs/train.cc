@@ -129,7 +129,7 @@ void train(const TrainOptions& options) {
   submission.experiment = chosen.experiment;
   if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
-  reporter.record_in(submission.out, chosen.text);
+  reporter.record_in(submission.out, chosen.text, submission.experiment.data.labels);
   reporter.note("run folder: " + submission.out);
   if (const fs::path tuned = tuned_file(options.experiment.file); !options.recipe.used() && fs::exists(tuned))
     reporter.note("hash tables as measured by modelet tune: " + tuned.string());

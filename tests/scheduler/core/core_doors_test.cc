@@ -223,7 +223,7 @@ TEST_F(DoorsTest, MalformedEventsReachNobody) {
 }
 
 TEST_F(DoorsTest, TheWorkOfAnEventIsLinear) {
-  EXPECT_TRUE(test::grows_linearly(
+  EXPECT_TRUE(modelet::test::grows_linearly(
       1000,
       [](size_t n) {
         std::string event = R"({"event":"x","list":[)";
