@@ -1,8 +1,10 @@
 // A good prepared file with some bytes changed and the checksum of its header corrected. It must be opened
 // without access outside its bytes, or refused with FormatError.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,7 +30,8 @@ const std::string& good_file() {
 
 }  // namespace
 
-// Input: (position, position, value) triples; a position past the end cuts the file.
+// Input: (position, position, value) triples; a position past the end cuts the file. What is left over of the
+// input, a float, becomes a value of a sample.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes = good_file();
   for (size_t i = 0; i + 3 <= size; i += 3) {
@@ -38,6 +41,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     else
       bytes.resize(std::min(bytes.size(), at % (good_file().size() + 1)));
   }
+  constexpr size_t kFirstValue = 384;  // where the values begin in the good file
+  if (size > sizeof(float) && bytes.size() >= kFirstValue + sizeof(float))
+    std::memcpy(bytes.data() + kFirstValue, data + size - sizeof(float), sizeof(float));
   const auto source = std::as_bytes(std::span(bytes));
   modelet::AlignedVector<std::byte> file(source.begin(), source.end());
   shard::testing::seal_header(file);
@@ -53,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     for (size_t row = 0; row < view.rows; ++row)
       for (uint64_t i = view.feature_offsets[row]; i < view.feature_offsets[row + 1]; ++i)
-        if (view.feature_ids[i] >= view.features) __builtin_trap();
+        if (view.feature_ids[i] >= view.features || !std::isfinite(view.values[i])) __builtin_trap();
   } catch (const modelet::FormatError&) {
   }
   return 0;
