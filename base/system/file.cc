@@ -5,10 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <random>
 #include <utility>
 
-#include "base/error.h"
+#include "base/system/clock.h"
 
 namespace modelet {
 namespace {
@@ -16,17 +20,18 @@ namespace {
 constexpr mode_t kMode = 0644;
 constexpr const char* kOpenFiles = "/proc/self/fd";
 
-// A path beside `path` that is unique among the machine's processes and within this process.
+// A path beside `path` that nobody else takes: processes in other containers or on other machines may have the
+// same id and write to the same folder.
 std::filesystem::path temporary_name(std::filesystem::path path) {
-  static std::atomic<unsigned> serial{0};
-  return path += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(serial++);
+  std::random_device random;
+  return path += ".tmp." + std::to_string(random()) + "." + std::to_string(random());
 }
 
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Error(errno_text(path) + " (while writing)");
+    if (n < 0) throw WriteError(errno_text(path) + " (while writing)");
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
 }
@@ -103,8 +108,8 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
     if (fd_ >= 0) return;
   }
   temporary_ = temporary_name(path_);
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
-  if (fd_ < 0) throw Error(errno_text(path_.string()));
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  if (fd_ < 0) throw WriteError(errno_text(path_.string()));
 }
 
 AtomicFile::~AtomicFile() {
@@ -135,7 +140,7 @@ void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Error(errno_text(path_.string()) + " (while writing)");
+    if (n < 0) throw WriteError(errno_text(path_.string()) + " (while writing)");
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += static_cast<uint64_t>(n);
   }
@@ -143,20 +148,19 @@ void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
 
 void AtomicFile::commit(Sync sync) {
   MODELET_CHECK(fd_ >= 0, "commit() twice");
-  if (sync == Sync::kYes && ::fsync(fd_) != 0) throw Error(errno_text(path_.string()) + " (fsync)");
+  if (sync == Sync::kYes && ::fsync(fd_) != 0) throw WriteError(errno_text(path_.string()) + " (fsync)");
   if (temporary_.empty()) {
     temporary_ = temporary_name(path_);
-    ::unlink(temporary_.c_str());  // left by an earlier process with the same id
     const std::string open_file = std::string(kOpenFiles) + "/" + std::to_string(fd_);
     if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0)
-      throw Error(errno_text(path_.string()) + " (naming the written file)");
+      throw WriteError(errno_text(path_.string()) + " (naming the written file)");
   }
   ::close(std::exchange(fd_, -1));
   std::error_code failure;
   std::filesystem::rename(temporary_, path_, failure);
   if (failure) {
     ::unlink(temporary_.c_str());
-    throw Error(path_.string() + ": " + failure.message());
+    throw WriteError(path_.string() + ": " + failure.message());
   }
 }
 
@@ -185,7 +189,7 @@ LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path, st
 
 std::optional<FileLock> FileLock::take(const std::filesystem::path& path) {
   FileLock file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode));
-  if (file.fd_ < 0) throw Error(errno_text(path.string()));
+  if (file.fd_ < 0) throw WriteError(errno_text(path.string()));
   if (try_lock(file.fd_, LockKind::kExclusive, path) == LockResult::kHeldByOthers) return std::nullopt;
   return file;
 }
@@ -199,6 +203,116 @@ FileLock& FileLock::operator=(FileLock&& other) noexcept {
 
 FileLock::~FileLock() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+namespace {
+
+constexpr std::string_view kFolderPrefix = "modelet-", kFolderPattern = "-XXXXXX";
+constexpr const char* kOwnerFile = ".owner";  // of a temporary folder: its process has it locked
+
+// Whether mkdtemp() may have made the folder, for this user. lstat() does not follow a link.
+bool is_temporary_folder(const std::filesystem::path& folder) {
+  const std::string name = folder.filename().string();
+  constexpr mode_t kOthers = 0077;  // permission bits of group and others
+  struct stat info {};
+  return name.starts_with(kFolderPrefix) && name.size() > kFolderPrefix.size() + kFolderPattern.size() &&
+         name[name.size() - kFolderPattern.size()] == '-' && ::lstat(folder.c_str(), &info) == 0 &&
+         S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & kOthers) == 0;
+}
+
+// Removes the folder unless a process holds its lock or, if it is not `own`, may hold it.
+void remove_unlocked(const std::filesystem::path& folder, bool own) {
+  const std::filesystem::path owner = folder / kOwnerFile;
+  const Descriptor lock(::open(owner.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const LockResult result =
+      lock.get() < 0 ? LockResult::kUnknown : try_lock(lock.get(), LockKind::kExclusive, owner);
+  std::error_code ignored;  // what stays behind is removed another time
+  if (result == LockResult::kTaken || (own && result == LockResult::kUnknown))
+    std::filesystem::remove_all(folder, ignored);
+}
+
+}  // namespace
+
+TemporaryFolder::TemporaryFolder(std::string_view purpose, const std::filesystem::path& parent)
+    : process_(::getpid()) {
+  const char* given = std::getenv("TMPDIR");
+  const std::array<std::filesystem::path, 4> usual = {given == nullptr ? "" : given, "/tmp", "/var/tmp",
+                                                      "/dev/shm"};
+  const auto make = [&](const std::filesystem::path& path) { return make_in(path, purpose); };
+  if (parent.empty() ? std::ranges::any_of(usual, make) : make(parent)) return;
+  throw WriteError(parent.empty()
+                       ? "no folder for temporary files can be written to, neither $TMPDIR nor /tmp nor "
+                         "/var/tmp nor /dev/shm: set TMPDIR to one that can"
+                       : errno_text(parent.string()) + " (making a temporary folder there)");
+}
+
+// Somebody who removes what was left behind may find the folder before it is locked. Then it is made again.
+bool TemporaryFolder::make_in(const std::filesystem::path& parent, std::string_view purpose) {
+  if (parent.empty()) return false;
+  remove_left_behind(parent);
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    std::string pattern = (std::filesystem::absolute(parent) / kFolderPrefix).string();
+    (pattern += purpose) += kFolderPattern;
+    if (::mkdtemp(pattern.data()) == nullptr) return false;
+    path_ = pattern;
+    const std::filesystem::path owner = path_ / kOwnerFile;
+    lock_ = ::open(owner.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+    if (lock_ < 0) {
+      const int failure = errno;
+      ::rmdir(path_.c_str());
+      errno = failure;
+      return false;
+    }
+    if (try_lock(lock_, LockKind::kExclusive, owner) != LockResult::kHeldByOthers &&
+        ::access(owner.c_str(), F_OK) == 0)
+      return true;
+    ::close(std::exchange(lock_, -1));
+  }
+  return false;
+}
+
+// A forked child keeps the lock, which it shares with this process, until it ends.
+void TemporaryFolder::remove() {
+  if (lock_ < 0 || process_ != ::getpid()) return;
+  ::close(std::exchange(lock_, -1));
+  try {
+    remove_unlocked(path_, true);
+  } catch (const Error&) {  // it is removed another time
+  }
+}
+
+void TemporaryFolder::remove_left_behind(const std::filesystem::path& parent) {
+  std::error_code failure;
+  for (std::filesystem::directory_iterator entry(parent, failure), end; !failure && entry != end;
+       entry.increment(failure)) {
+    try {
+      if (is_temporary_folder(entry->path())) remove_unlocked(entry->path(), false);
+    } catch (const Error&) {  // it stays
+    }
+  }
+}
+
+std::string file_identity(const std::filesystem::path& path) {
+  constexpr double kTick = 0.01;  // seconds: the clock of file systems moves on at least as often
+  constexpr int kMostTicks = 3;
+  const auto seconds = [](const timespec& a, const timespec& since) {
+    return static_cast<double>(a.tv_sec - since.tv_sec) +
+           static_cast<double>(a.tv_nsec - since.tv_nsec) * 1e-9;
+  };
+  struct stat info {};
+  for (int tick = 0;; ++tick) {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    if (::stat(path.c_str(), &info) != 0) throw Error(errno_text(path.string()));
+    const double age = seconds(now, info.st_ctim);
+    // A time far in the future is that of another machine's clock.
+    if (age > 0 || age < -kTick || tick == kMostTicks) break;
+    SteadyClock().sleep(kTick);
+  }
+  std::string text = std::to_string(info.st_ino) + ' ' + std::to_string(info.st_size);
+  for (const timespec& time : {info.st_mtim, info.st_ctim})
+    text += ' ' + std::to_string(time.tv_sec) + ' ' + std::to_string(time.tv_nsec);
+  return text;
 }
 
 std::string read_text_file(const std::filesystem::path& path, size_t limit) {

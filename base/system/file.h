@@ -1,4 +1,5 @@
-// Files: reading, atomic writing, locks. Errors are modelet::Error with the path in their text.
+// Files: reading, atomic writing, locks, what tells two files apart, temporary folders. Errors are
+// modelet::Error with the path in their text.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "base/system/descriptor.h"
 
 namespace modelet {
@@ -49,9 +51,15 @@ class ReadFile {
 std::optional<size_t> read_at(int fd, uint64_t offset, std::span<std::byte> to,
                               const std::filesystem::path& path);
 
+// A file cannot be written: its folder is missing or may not be written to, or the disk is full.
+class WriteError : public Error {
+ public:
+  using Error::Error;
+};
+
 // Writes `path` so that a reader, or a crash at any moment, sees either the old file or the whole new one: a
 // temporary file in the same folder, fsync, rename. Sync::kNo leaves out the fsync: a process may still crash
-// at any moment, but after a power cut the file may have other content.
+// at any moment, but after a power cut the file may have other content. What fails is a WriteError.
 enum class Sync { kNo, kYes };
 class AtomicFile {
  public:
@@ -102,7 +110,7 @@ LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path,
 // Works on NFS. On a file system without locks, it keeps nobody out.
 class FileLock {
  public:
-  // Nothing if somebody else has the lock. Error if the file cannot be opened for writing.
+  // Nothing if somebody else has the lock. WriteError if the file cannot be opened for writing.
   static std::optional<FileLock> take(const std::filesystem::path& path);
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&& other) noexcept;
@@ -112,6 +120,40 @@ class FileLock {
   explicit FileLock(int fd) : fd_(fd) {}
   int fd_;
 };
+
+// A folder for this user alone, which belongs to the process that made it and is removed with this object. A
+// forked child has a copy of the object, which removes nothing. The process holds a lock on the folder. What a
+// killed process has left is removed when the next folder is made beside it, or by remove_left_behind().
+class TemporaryFolder {
+ public:
+  // Makes the folder "modelet-PURPOSE-XXXXXX" in `parent` or, if that is empty, in the first folder that can be
+  // written to: $TMPDIR, /tmp, /var/tmp, /dev/shm. WriteError if it cannot be made.
+  explicit TemporaryFolder(std::string_view purpose, const std::filesystem::path& parent = {});
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() { remove(); }
+
+  const std::filesystem::path& path() const { return path_; }
+  // Removes the folder before the object ends. Does nothing in a forked child, and leaves the folder there as
+  // long as such a child lives, because that may still read it.
+  void remove();
+
+  // Removes the folders in `parent` of processes of this user that have ended.
+  static void remove_left_behind(const std::filesystem::path& parent);
+
+ private:
+  bool make_in(const std::filesystem::path& parent, std::string_view purpose);
+
+  std::filesystem::path path_;
+  int lock_ = -1;
+  int process_;
+};
+
+// A text that tells a file from all others, and from itself before a change: its inode, its size, and the times
+// to the nanosecond at which its content and its inode were changed. A program can set the first time back, but
+// not the second. Each change after the call gives another identity: if the file was changed just now, the call
+// waits until the clock of file systems has moved on, for some milliseconds. Error if there is no such file.
+std::string file_identity(const std::filesystem::path& path);
 
 // The whole file as text. A file of more than `limit` bytes is an Error.
 std::string read_text_file(const std::filesystem::path& path, size_t limit = size_t{64} << 20);

@@ -80,9 +80,11 @@ std::string key_of(const toml::table& table, const char* name, const std::string
 
 // A text that changes whenever the file does.
 std::string stamp_of(const std::filesystem::path& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return errno_text(path.string());
-  return fmt::format("{}.{:09} {} {}", info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_size, info.st_ino);
+  try {
+    return file_identity(path);
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 // Infinite if nobody knows. A change in the future, by another machine's clock, is an old one.

@@ -37,7 +37,11 @@ std::optional<fs::path> runtime_folder() {
 std::optional<FileLock> wait_for_turn(const fs::path& folder, const char* name, double seconds) {
   constexpr auto kLook = std::chrono::milliseconds(10);
   for (const Stopwatch watch;; std::this_thread::sleep_for(kLook)) {
-    if (auto taken = FileLock::take(folder / name)) return taken;
+    try {
+      if (auto taken = FileLock::take(folder / name)) return taken;
+    } catch (const WriteError&) {
+      return std::nullopt;
+    }
     if (watch.seconds() >= seconds) return std::nullopt;
   }
 }

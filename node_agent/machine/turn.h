@@ -15,7 +15,7 @@ namespace modelet::agent {
 std::optional<std::filesystem::path> runtime_folder();
 
 // Waits until nobody else has the turn `name` of the folder. Returns nothing if that takes longer than
-// `seconds`.
+// `seconds`, or if the folder cannot be written to.
 std::optional<FileLock> wait_for_turn(const std::filesystem::path& folder, const char* name, double seconds);
 
 }  // namespace modelet::agent

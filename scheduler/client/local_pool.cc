@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/system/file.h"
 #include "base/system/log.h"
 #include "comm/security/keys.h"
 #include "node_agent/machine/capacity.h"
@@ -31,12 +30,6 @@ constexpr double kTermSeconds = 10;  // between SIGTERM and SIGKILL
 constexpr size_t kTailBytes = 2000;  // of a log, in an error
 
 std::filesystem::path own_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
-
-std::filesystem::path make_temporary_folder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "modelet-pool-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) throw Error(errno_text(pattern));
-  return pattern;
-}
 
 // Makes an empty folder for this user alone; removes what a killed pool has left there.
 void make_closed_folder(const std::filesystem::path& folder) {
@@ -94,7 +87,7 @@ class SpawnSettings {
 }  // namespace
 
 LocalPool::LocalPool(const LocalPoolOptions& options)
-    : folder_(make_temporary_folder()), files_(options.files.empty() ? folder_ / "files" : options.files) {
+    : files_(options.files.empty() ? folder_ / "files" : options.files) {
   try {
     start(options);
   } catch (...) {
@@ -278,7 +271,6 @@ void LocalPool::stop_all() {
     std::filesystem::remove_all(files_, ignored);
   else
     std::filesystem::rename(files_, kept_, ignored);
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 }  // namespace modelet::cli

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/system/clock.h"
+#include "base/system/file.h"
 #include "comm/control/control.h"
 
 namespace modelet::cli {
@@ -85,9 +86,9 @@ class LocalPool {
   void wait_for_agents(uint32_t count, double seconds);
   void stop_all();
 
-  std::filesystem::path
-      folder_;  // keys, sockets, logs; like files_ closed to other users and removed at the end
-  std::filesystem::path files_;
+  TemporaryFolder temporary_{"pool"};
+  const std::filesystem::path& folder_ = temporary_.path();  // keys, sockets, logs
+  std::filesystem::path files_;                              // like folder_ closed to other users
   std::filesystem::path kept_;  // files_ becomes this folder; empty: files_ is removed
   std::vector<Process> processes_;
   comm::control::SchedulerAddress scheduler_{""};

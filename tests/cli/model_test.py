@@ -55,6 +55,20 @@ class Model(ProgramTest):
         people = self.modelet("eval", run, "data/test.txt")
         self.assertIn(f"P@1        {end['p_at_1']:.4f}\n", people.stdout)
 
+    def test_without_a_home(self):
+        """A cache that cannot be had is done without, and one line says so."""
+        run, end = self.dense()
+        for number, home in enumerate(("-uHOME", "HOME=/proc/none")):  # root, too, cannot write to /proc
+            def modelet(*arguments):
+                program = self.run_program("/usr/bin/env", "-uMODELET_CACHE", "-uXDG_CACHE_HOME", home, PROGRAMS / "modelet", *arguments)
+                self.assertEqual(program.stderr.count("MODELET_CACHE"), 1, str(program))
+                return program.events()
+            (line,) = modelet("eval", run, "data/test.txt", "--json")
+            self.assertEqual(line["p_at_1"], end["p_at_1"])
+            self.assertEqual(modelet("predict", run, "data/test.txt", "--json"), self.predicted(run))
+            trained = modelet("train", self.experiment, "--out", self.folder / f"homeless-{number}", "--json")
+            self.assertEqual(trained[-1]["p_at_1"], end["p_at_1"])
+
     def test_arrays_are_documented(self):
         """The table of docs/checkpoint_format.md has every array of a checkpoint, with its type, and no others."""
         source = pathlib.Path(__file__).parents[2]

@@ -1,12 +1,11 @@
 #include "shard/data/store/dataset.h"
 
 #include <spdlog/fmt/fmt.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #include <array>
-#include <cerrno>
-#include <random>
+#include <functional>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -29,40 +28,83 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-// The path of a cache entry. It changes whenever the text, or what is made of it, may have changed.
-// `reading`: how the text is read.
-fs::path cache_entry(const fs::path& text, Normalize normalize, const std::string& reading) {
-  struct stat info {};
-  if (::stat(text.c_str(), &info) != 0) throw Error(errno_text(text.string()));
-  std::string key = fs::canonical(text).string();
-  for (const long long number :
-       {static_cast<long long>(info.st_size), static_cast<long long>(info.st_mtim.tv_sec),
-        static_cast<long long>(info.st_mtim.tv_nsec), static_cast<long long>(kPreparedVersion)})
-    key += '\n' + std::to_string(number);
-  key += '\n';
-  key += spelling(normalize);
-  key += '\n' + reading;
-  constexpr size_t kShownBytes = 128;  // of the text's name: names of files have a limit
-  const std::string shown = text.filename().string().substr(0, kShownBytes);
-  return text_cache_folder() / (shown + "." + hex(XXH3_64bits(key.data(), key.size())) + ".mlt");
+// A text, and what it was before anything of it was read.
+class Text {
+ public:
+  explicit Text(const fs::path& path) : path_(path), identity_(file_identity(path)) {}
+
+  // The name of its cache entry. It changes whenever the text, or what is made of it, may have changed.
+  // `reading`: how the text is read.
+  std::string entry(Normalize normalize, const std::string& reading) const {
+    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", fs::canonical(path_).string(), identity_,
+                                        kPreparedVersion, spelling(normalize), reading);
+    constexpr size_t kShownBytes = 128;  // of the text's name: names of files have a limit
+    const std::string shown = path_.filename().string().substr(0, kShownBytes);
+    return shown + "." + hex(XXH3_64bits(key.data(), key.size())) + ".mlt";
+  }
+
+  // Call it when all of it has been read: the text may have been read in several passes.
+  void require_unchanged() const {
+    if (file_identity(path_) != identity_)
+      throw Error(path_.string() + ": was changed while it was read; start again when it is complete");
+  }
+
+ private:
+  fs::path path_;
+  std::string identity_;
+};
+
+std::optional<Dataset> find_in_cache(const std::optional<fs::path>& cache, const std::string& name,
+                                     const LabelSelection& selection) {
+  std::error_code failure;
+  if (!cache || !fs::exists(*cache / name, failure)) return std::nullopt;
+  try {
+    Dataset data = Dataset::open(*cache / name, true, selection);
+    note_use_of_cached(*cache / name);
+    return data;
+  } catch (const Error&) {  // damaged, or of a user who lets nobody read it: it is only a lost copy
+    return std::nullopt;
+  }
 }
 
-// `prepare` makes the entry.
-template <class Prepare>
-Dataset open_through_cache(const fs::path& entry, const LabelSelection& selection, const Prepare& prepare) {
-  if (fs::exists(entry)) {
-    try {
-      Dataset data = Dataset::open(entry, true, selection);
-      note_use_of_cached(entry);
-      return data;
-    } catch (const FormatError&) {
-      // A damaged entry is only a lost copy: make it anew.
-    }
+using Prepare = std::function<void(const fs::path& prepared)>;
+
+// What is prepared has a name, in `parent` or the folder for temporary files, only while it is opened.
+Dataset open_once(const Text& text, const LabelSelection& selection, const Prepare& prepare,
+                  const fs::path& parent = {}) {
+  const TemporaryFolder folder("text", parent);
+  prepare(folder.path() / "text.mlt");
+  text.require_unchanged();
+  return Dataset::open(folder.path() / "text.mlt", true, selection);
+}
+
+Dataset make_in_cache(const Text& text, const fs::path& entry, const LabelSelection& selection,
+                      const Prepare& prepare) {
+  prepare(entry);
+  try {
+    text.require_unchanged();
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(entry, ignored);
+    throw;
   }
-  prepare();
   Dataset data = Dataset::open(entry, true, selection);
   note_use_of_cached(entry);
   return data;
+}
+
+// Opens the cache's entry `name` of a text; `prepare` makes it if it is not there. A cache that cannot be had is
+// done without.
+Dataset open_through_cache(const Text& text, const std::string& name, const LabelSelection& selection,
+                           const Prepare& prepare) {
+  const std::optional<fs::path> cache = text_cache_folder();
+  if (auto found = find_in_cache(cache, name, selection)) return std::move(*found);
+  try {
+    if (cache) return make_in_cache(text, *cache / name, selection, prepare);
+  } catch (const WriteError& error) {
+    tell_no_cache(error.what());
+  }
+  return open_once(text, selection, prepare);
 }
 
 Dataset checked(Dataset data, const fs::path& path, Normalize normalize) {
@@ -161,11 +203,14 @@ void prepare_data(const fs::path& text, Normalize normalize, std::span<const std
 Dataset load_training_data(const fs::path& path, Normalize normalize, const Encoding& encoding,
                            const LabelSelection& selection, const PrepareProgress& progress) {
   if (is_prepared(path)) return checked(Dataset::open(path, true, selection), path, normalize);
+  const Text text(path);
   const Encoding known = known_encoding(path, encoding);
-  const fs::path entry =
-      cache_entry(path, normalize, known.format == DataFormat::kXmc ? "" : kReaderVersion + to_toml(known));
-  const auto prepare = [&] { prepare_training_data(path, normalize, known, entry, progress); };
-  return checked(open_through_cache(entry, selection, prepare), path, normalize);
+  const std::string reading = known.format == DataFormat::kXmc ? "" : kReaderVersion + to_toml(known);
+  const auto prepare = [&](const fs::path& prepared) {
+    prepare_training_data(path, normalize, known, prepared, progress);
+  };
+  return checked(open_through_cache(text, text.entry(normalize, reading), selection, prepare), path,
+                 normalize);
 }
 
 Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const std::byte> encoder,
@@ -180,28 +225,31 @@ Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const 
           "text itself, or prepare it with 'modelet data prepare --like TRAIN'");
     return checked(std::move(data), path, normalize);
   }
-  const fs::path entry = cache_entry(path, normalize, encoder.empty() ? "" : hex(checksum));
-  return checked(
-      open_through_cache(entry, selection, [&] { prepare_data(path, normalize, encoder, entry, progress); }),
-      path, normalize);
+  const Text text(path);
+  const auto prepare = [&](const fs::path& prepared) {
+    prepare_data(path, normalize, encoder, prepared, progress);
+  };
+  const std::string name = text.entry(normalize, encoder.empty() ? "" : hex(checksum));
+  return checked(open_through_cache(text, name, selection, prepare), path, normalize);
 }
 
-// The prepared text has a name in the cache's folder only while it is opened.
 Dataset load_queries(const fs::path& path, Normalize normalize, std::span<const std::byte> encoder,
                      const PrepareProgress& progress) {
+  if (is_prepared(path)) return load_dataset(path, normalize, encoder, {}, progress);
+  const Text text(path);
+  const std::optional<fs::path> cache = text_cache_folder();
   const std::string reading = encoder.empty() ? "" : hex(XXH3_64bits(encoder.data(), encoder.size()));
-  if (is_prepared(path) || fs::exists(cache_entry(path, normalize, reading)))
-    return load_dataset(path, normalize, encoder, {}, progress);
-  std::random_device random;
-  struct Once {
-    fs::path path;
-    ~Once() {
-      std::error_code failure;
-      fs::remove(path, failure);
-    }
-  } const once{cache_entry(path, normalize, fmt::format("{}\nonce {}-{}", reading, random(), random()))};
-  prepare_data(path, normalize, encoder, once.path, progress);
-  return checked(Dataset::open(once.path, true), path, normalize);
+  if (auto found = find_in_cache(cache, text.entry(normalize, reading), {}))
+    return checked(std::move(*found), path, normalize);
+  const auto prepare = [&](const fs::path& prepared) {
+    prepare_data(path, normalize, encoder, prepared, progress);
+  };
+  try {
+    if (cache) return checked(open_once(text, {}, prepare, *cache), path, normalize);
+  } catch (const WriteError& error) {
+    tell_no_cache(error.what());
+  }
+  return checked(open_once(text, {}, prepare), path, normalize);
 }
 
 std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels) {

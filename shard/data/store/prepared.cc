@@ -342,7 +342,7 @@ class PreparedWriter::Spool {
   explicit Spool(const std::filesystem::path& beside) : name_(beside.string()) {
     std::string spool = name_ + ".spool.XXXXXX";
     fd_ = ::mkostemp(spool.data(), O_CLOEXEC);
-    if (fd_ < 0) throw Error(errno_text(name_));
+    if (fd_ < 0) throw WriteError(errno_text(name_));
     ::unlink(spool.c_str());
     buffer_.reserve(kBufferBytes);
     XXH3_64bits_reset(checksum_.get());
@@ -414,7 +414,7 @@ class PreparedWriter::Spool {
     for (std::span<const std::byte> rest = buffer_; !rest.empty();) {
       const ssize_t n = ::write(fd_, rest.data(), rest.size());
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw Error(errno_text(name_) + " (while preparing it)");
+      if (n < 0) throw WriteError(errno_text(name_) + " (while preparing it)");
       rest = rest.subspan(static_cast<size_t>(n));
     }
     buffer_.clear();

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -50,7 +52,8 @@ bool is_entry(const fs::path& path) {
 
 }  // namespace
 
-fs::path text_cache_folder() {
+std::optional<fs::path> text_cache_folder() {
+  limit_bytes();
   fs::path folder;
   if (const auto own = variable("MODELET_CACHE"); !own.empty()) {
     folder = own;
@@ -59,14 +62,26 @@ fs::path text_cache_folder() {
   } else if (const auto home = variable("HOME"); !home.empty()) {
     folder = fs::path(home) / ".cache" / "modelet";
   } else {
-    throw Error("no folder for prepared data: set MODELET_CACHE to one");
+    tell_no_cache("neither MODELET_CACHE nor HOME is set");
+    return std::nullopt;
   }
   std::error_code failure;
   fs::create_directories(folder, failure);
-  if (failure)
-    throw Error(folder.string() + ": " + failure.message() +
-                "; set MODELET_CACHE to a folder for prepared data");
-  return folder;
+  if (!failure && !fs::is_directory(folder, failure))
+    failure = std::make_error_code(std::errc::not_a_directory);
+  if (!failure) return folder;
+  tell_no_cache(folder.string() + ": " + failure.message());
+  return std::nullopt;
+}
+
+void tell_no_cache(const std::string& why) {
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    log_warning(
+        "{}: prepared text is not kept, and is prepared again each time; set MODELET_CACHE to a folder that can be "
+        "written to",
+        why);
+  });
 }
 
 void note_use_of_cached(const fs::path& entry) {

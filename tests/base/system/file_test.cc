@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +16,8 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <memory>
+#include <set>
 
 #include "base/error.h"
 #include "tests/failing_disk.h"
@@ -58,6 +62,104 @@ TEST_F(FileTest, AbandonedAtomicFileLeavesNothing) {
     file.write("half");
   }
   EXPECT_EQ(entries(), 0u);
+}
+
+// A process in another container, or on another machine, that writes to the same folder may have the same id.
+TEST_F(FileTest, AtomicFileLeavesTheTemporaryFilesOfOthers) {
+  constexpr int kOthers = 1000;
+  for (int serial = 0; serial < kOthers; ++serial)
+    std::ofstream(folder_ / fmt::format("x.tmp.{}.{}", ::getpid(), serial)) << "half";
+  AtomicFile file(folder_ / "x");
+  file.write("whole");
+  file.commit();
+  EXPECT_EQ(entries(), kOthers + 1u);
+}
+
+TEST_F(FileTest, EveryChangeGivesAnotherIdentity) {
+  const fs::path path = folder_ / "x";
+  const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  const auto write = [&](const fs::path& file) {
+    std::ofstream(file) << "text";
+    ASSERT_EQ(::utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
+  };
+  write(path);
+  std::set<std::string> identities = {file_identity(path)};
+  for (int change = 1; change <= 20; ++change) {
+    if (change % 2 == 0) {
+      write(path);
+    } else {  // by another file
+      write(folder_ / "y");
+      fs::rename(folder_ / "y", path);
+    }
+    EXPECT_TRUE(identities.insert(file_identity(path)).second) << "change " << change;
+    EXPECT_TRUE(identities.contains(file_identity(path))) << "nothing was changed";
+  }
+  EXPECT_THROW(file_identity(folder_ / "none"), Error);
+}
+
+TEST_F(FileTest, ATemporaryFolderGoesWithItsProcess) {
+  fs::path path;
+  {
+    const TemporaryFolder folder("test", folder_);
+    path = folder.path();
+    EXPECT_TRUE(path.filename().string().starts_with("modelet-test-"));
+    EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_all);
+    std::ofstream(path / "file") << "text";
+    const TemporaryFolder other("test", folder_);
+    EXPECT_TRUE(fs::exists(path / "file")) << "its process lives";
+    EXPECT_EQ(entries(), 2u);
+  }
+  EXPECT_EQ(entries(), 0u);
+}
+
+TEST_F(FileTest, AForkedChildLeavesTheTemporaryFolder) {
+  auto folder = std::make_unique<TemporaryFolder>("test", folder_);
+  int hold[2];
+  ASSERT_EQ(::pipe2(hold, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const fs::path path = folder->path();
+    folder.reset();
+    ::close(hold[1]);
+    char end = 0;
+    static_cast<void>(::read(hold[0], &end, 1));
+    ::_exit(fs::exists(path) ? 0 : 1);
+  }
+  const fs::path path = folder->path();
+  folder.reset();
+  EXPECT_TRUE(fs::exists(path)) << "the child may read it";
+  ::close(hold[1]);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  TemporaryFolder::remove_left_behind(folder_);
+  EXPECT_EQ(entries(), 0u);
+}
+
+TEST_F(FileTest, WhatAKilledProcessHasLeftIsRemoved) {
+  fs::create_directories(folder_ / "modelet-run-123456");  // of a user
+  std::ofstream(folder_ / "modelet-run-123456" / ".lock");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const TemporaryFolder folder("test", folder_);
+    ::kill(::getpid(), SIGKILL);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(entries(), 2u);
+  { const TemporaryFolder folder("test", folder_); }
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(FileTest, ATemporaryFolderIsMadeWhereItCanBe) {
+  ::setenv("TMPDIR", "/proc", 1);
+  EXPECT_NO_THROW(TemporaryFolder("test"));
+  EXPECT_THROW(TemporaryFolder("test", "/proc"), WriteError);
+  ::setenv("TMPDIR", folder_.c_str(), 1);
+  {
+    const TemporaryFolder folder("test");
+    EXPECT_EQ(folder.path().parent_path(), folder_);
+  }
+  ::unsetenv("TMPDIR");
 }
 
 TEST_F(FileTest, ALockKeepsOthersOutUntilItEnds) {

@@ -156,6 +156,18 @@ TEST_F(KeysTest, TheAllowListIsReadAgainWhenItChangesAndAWrongOneDoesNotCount) {
   EXPECT_EQ(list.find(second).role, Role::kUser);
 }
 
+// As by a program that keeps the times of what it copies.
+TEST_F(KeysTest, AnAllowListOfTheSameSizeAndTimeIsReadAgain) {
+  const std::string first = make_key_pair().public_key, second = make_key_pair().public_key;
+  const fs::path path = write("allowed", "agent " + first + " a\n");
+  const auto time = fs::last_write_time(path);
+  AllowList list(path, 0);
+  write("allowed", "agent " + second + " a\n");
+  fs::last_write_time(path, time);
+  EXPECT_EQ(list.find(first).role, Role::kNobody);
+  EXPECT_EQ(list.find(second).role, Role::kAgent);
+}
+
 TEST_F(KeysTest, AnAllowListThatIsBeingWrittenTakesNoRights) {
   const std::string first = make_key_pair().public_key, second = make_key_pair().public_key;
   const fs::path path = write("allowed", "agent " + first + " a\n");

@@ -48,6 +48,10 @@ TEST(Turn, WhoHoldsItKeepsOthersOnlySoLong) {
   EXPECT_TRUE(wait_for_turn(folder, "another", 0));
 }
 
+TEST(Turn, AFolderThatCannotBeWrittenToIsDoneWithout) {
+  EXPECT_FALSE(wait_for_turn("/proc", "turn", 60));  // root, too, cannot write there
+}
+
 TEST(Turn, AFolderThatOthersMayUseIsNotUsed) {
   const fs::path folder = turn_folder(), temporary = folder / "temporary";
   fs::create_directories(temporary);

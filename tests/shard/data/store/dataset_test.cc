@@ -120,6 +120,36 @@ TEST_F(LoadDataset, NoticesAChangedText) {
   EXPECT_EQ(load_dataset(path, Normalize::kNone).rows(), 1u);
 }
 
+TEST_F(LoadDataset, NoticesAnotherTextOfTheSamePathSizeAndTime) {
+  const auto write = [&](const char* name, const char* text) {
+    const auto path = folder_.write(name, text);
+    std::filesystem::last_write_time(
+        path, std::filesystem::file_time_type::clock::now() - std::chrono::days(1000) -
+                  std::filesystem::file_time_type::clock::now().time_since_epoch() % std::chrono::days(1));
+    return path;
+  };
+  const auto path = write("data.txt", "1 9 5\n1 2:3\n");
+  const auto first = [&] { return load_dataset(path, Normalize::kNone).sample(0).features[0]; };
+  EXPECT_EQ(first(), 2u);
+  write("data.txt", "1 9 5\n1 3:3\n");
+  EXPECT_EQ(first(), 3u) << "written again";
+  std::filesystem::rename(write("other.txt", "1 9 5\n1 4:3\n"), path);
+  EXPECT_EQ(first(), 4u) << "another file";
+  write("data.txt", "1 9 5\n1 5:3\n");
+  EXPECT_EQ(load_queries(path, Normalize::kNone, {}).sample(0).features[0], 5u);
+}
+
+TEST_F(LoadDataset, ATextThatIsChangedWhileItIsReadIsRefused) {
+  const auto path = folder_.write("data.txt", kText);
+  const auto change = [&](uint64_t, uint64_t, double) { folder_.write("data.txt", "1 9 5\n1 1:1\n"); };
+  EXPECT_THAT(error_of([&] { load_dataset(path, Normalize::kNone, {}, {}, change); }),
+              HasSubstr("data.txt: was changed while it was read"));
+  EXPECT_TRUE(cache_entries().empty());
+  EXPECT_THAT(error_of([&] { load_queries(path, Normalize::kNone, {}, change); }),
+              HasSubstr("was changed while it was read"));
+  EXPECT_EQ(load_dataset(path, Normalize::kNone).rows(), 1u);
+}
+
 TEST_F(LoadDataset, KeepsNormalisationsApart) {
   const auto path = folder_.write("data.txt", kText);
   EXPECT_EQ(load_dataset(path, Normalize::kNone).sample(0).values[0], 3);
@@ -147,10 +177,27 @@ TEST_F(LoadDataset, RefusesAFileWithoutSamples) {
   EXPECT_THAT(error_of([&] { load_dataset(path, Normalize::kNone); }), HasSubstr("holds no samples"));
 }
 
-TEST_F(LoadDataset, SaysWhatIsWrongWithTheCacheFolder) {
-  const auto path = folder_.write("data.txt", kText);
+TEST_F(LoadDataset, DoesWithoutACacheThatCannotBeHad) {
+  const auto path = folder_.write("data.txt", kText), words = folder_.write("words.txt", "__label__x a b\n");
   folder_.write("cache", "a file where the folder should be");
-  EXPECT_THAT(error_of([&] { load_dataset(path, Normalize::kNone); }), HasSubstr("MODELET_CACHE"));
+  const auto expect_samples = [&](const std::string& why) {
+    EXPECT_EQ(samples_of(load_dataset(path, Normalize::kNone)), testing::read_text(kText)) << why;
+    EXPECT_EQ(samples_of(load_queries(path, Normalize::kNone, {})), testing::read_text(kText)) << why;
+    EXPECT_EQ(load_training_data(words, Normalize::kNone, {}).features(), 2u) << why;
+  };
+  expect_samples("the cache is a file");
+  for (const char* nowhere : {"/proc", "/proc/none", "/dev/null/x"}) {  // root, too, cannot write there
+    ::setenv("MODELET_CACHE", nowhere, 1);
+    expect_samples(nowhere);
+  }
+  ::unsetenv("MODELET_CACHE");
+  const std::string home = ::getenv("HOME") != nullptr ? ::getenv("HOME") : "";
+  ::unsetenv("XDG_CACHE_HOME");
+  ::setenv("HOME", "/proc/none", 1);
+  expect_samples("no home");
+  ::unsetenv("HOME");
+  expect_samples("no HOME");
+  ::setenv("HOME", home.c_str(), 1);
 }
 
 // Each entry has some hundred KiB, so there is room for two.
