@@ -99,6 +99,19 @@ class Train(ProgramTest):
         self.assertTrue(out.name.startswith("small-"))
         self.assertTrue((out / "log.jsonl").exists())
 
+    def test_runs_that_start_in_the_same_second_have_folders_of_their_own(self):
+        runs = [self.start("modelet", "train", self.experiment, "--set", "train.epochs=1", "--set", f"train.seed={seed}",
+                           cwd=self.folder / "output") for seed in range(4)]
+        for run in runs:
+            self.assert_ends(run, 0)
+        self.assertEqual(len(list((self.folder / "output/runs").glob("small-*/checkpoints"))), 4)
+
+    def test_a_run_that_does_not_begin_leaves_no_folder(self):
+        here = self.folder / "nothing"
+        here.mkdir()
+        self.modelet("train", self.experiment, "--set", "data.train=none.txt", cwd=here, code=1)
+        self.assertEqual(list(here.iterdir()), [])
+
     def test_the_written_experiment_repeats_the_run(self):
         first = self.train("first", "--set", "train.epochs=1", "--set", "train.seed=7")
         again = self.modelet("train", self.folder / "first/experiment.toml", "--out", self.folder / "again", "--json")

@@ -2,8 +2,11 @@
 
 #include <spdlog/fmt/chrono.h>
 #include <spdlog/fmt/fmt.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cctype>
+#include <cerrno>
 #include <ctime>
 #include <filesystem>
 
@@ -92,16 +95,26 @@ void add_force_flag(CLI::App& verb, bool& force) {
   verb.add_flag("--force", force, "replace files that are there already");
 }
 
-std::filesystem::path run_folder(const std::string& out, const std::filesystem::path& resumed,
-                                 const std::string& name) {
-  if (!out.empty()) return absolute(out);
-  if (!resumed.empty())
-    if (std::filesystem::path run = shard::run_of(resumed); !run.empty()) return run;
-  const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
-  const std::filesystem::path first = absolute("runs/" + name + "-" + time);
-  std::filesystem::path folder = first;  // runs that begin in the same second get different folders
-  for (int i = 2; std::filesystem::exists(folder); ++i) folder = first.string() + "-" + std::to_string(i);
-  return folder;
+RunPlace::RunPlace(const std::string& out, const std::filesystem::path& resumed, const std::string& name) {
+  if (!out.empty())
+    path_ = absolute(out);
+  else if (!resumed.empty())
+    path_ = shard::run_of(resumed);
+  if (!path_.empty()) return;
+  const std::string first =
+      absolute(fmt::format("runs/{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time(nullptr))));
+  std::error_code failure;
+  made_parent_ = std::filesystem::create_directories(std::filesystem::path(first).parent_path(), failure);
+  path_ = first;
+  for (int number = 2; !(made_ = ::mkdir(path_.c_str(), 0777) == 0); ++number) {
+    if (errno != EEXIST)
+      throw Error(errno_text(path_.string()) + " (making the run's folder); choose another with --out");
+    path_ = fmt::format("{}-{}", first, number);
+  }
+}
+
+RunPlace::~RunPlace() {
+  if (made_ && ::rmdir(path_.c_str()) == 0 && made_parent_) ::rmdir(path_.parent_path().c_str());
 }
 
 std::string absolute(const std::string& path) {

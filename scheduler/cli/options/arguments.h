@@ -53,9 +53,20 @@ void require_writable(const std::string& file, bool force, const std::vector<std
 void add_force_flag(CLI::App& verb, bool& force);
 
 // The folder of a run on this machine: `out`; or the folder of the run that the checkpoint `resumed` belongs
-// to; or a new folder for a run with this name. `out` and `resumed` may be empty.
-std::filesystem::path run_folder(const std::string& out, const std::filesystem::path& resumed,
-                                 const std::string& name);
+// to; or a new one, runs/NAME-TIME, which is made here, so that no other run gets it. `out` and `resumed` may be
+// empty. The destructor removes a new folder in which there is nothing.
+class RunPlace {
+ public:
+  RunPlace(const std::string& out, const std::filesystem::path& resumed, const std::string& name);
+  RunPlace(const RunPlace&) = delete;
+  RunPlace& operator=(const RunPlace&) = delete;
+  ~RunPlace();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  bool made_ = false, made_parent_ = false;
+};
 
 // Makes a path absolute and normalised. An empty path stays empty.
 std::string absolute(const std::string& path);

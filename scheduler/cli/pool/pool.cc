@@ -66,8 +66,9 @@ void submit(const PoolOptions& options) {
   const uint16_t port = PoolClient(options.address()).data_port();
   const bool keeps_files =
       port != 0 && options.out.empty();  // true: the pool keeps them; false: the nodes share a folder
+  std::optional<RunPlace> place;
   if (keeps_files && options.watch)
-    submission.out = run_folder("", submission.resume, submission.name).string();
+    submission.out = place.emplace("", submission.resume, submission.name).path().string();
   if (port != 0) send_files(options, port, data, keeps_files, submission, reporter);
   if (options.watch) {
     std::atomic<bool> stop{false};

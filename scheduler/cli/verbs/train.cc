@@ -122,7 +122,8 @@ void train(const TrainOptions& options) {
   Submission submission{.nodes = options.nodes};
   submission.name = options.recipe.run_name(options.experiment);
   submission.resume = options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)).string();
-  submission.out = run_folder(options.out, submission.resume, submission.name).string();
+  const RunPlace place(options.out, submission.resume, submission.name);
+  submission.out = place.path().string();
   shard::require_one_run(submission.out, submission.resume);
   Reporter reporter(options.json);
   const ChosenExperiment chosen = experiment_of(options, reporter);
