@@ -4,6 +4,8 @@
 // Results never depend on the number of threads: callers give every index range its own output and reduce in
 // index order. Use from one thread (the training thread); body functions run on the pool's threads.
 //
+// A forked child of a process that has worked with several threads does all work in the calling thread.
+//
 // Only thread_pool.cc includes oneTBB, whose headers take longer to compile than most files that use a pool.
 // With the thread sanitizer the pool is thread_pool_tsan.cc.
 #pragma once

@@ -78,12 +78,16 @@ def plain_text(data, folder):
     for part in ("train", "test"):
         files[part] = data.file(part).resolve()
         if files[part].suffix == ".xz":
-            plain = folder / f"{part}.txt"
-            if not plain.exists() or plain.stat().st_mtime <= files[part].stat().st_mtime:
+            plain, source = folder / f"{part}.txt", folder / f"{part}.source"
+            original = files[part].stat()
+            identity = f"{original.st_ino} {original.st_size} {original.st_mtime_ns} {original.st_ctime_ns}"
+            if not plain.exists() or not source.exists() or source.read_text() != identity:
+                source.unlink(missing_ok=True)
                 folder.mkdir(parents=True, exist_ok=True)
                 with lzma.open(files[part]) as packed, open(plain.with_suffix(".new"), "wb") as unpacked:
                     shutil.copyfileobj(packed, unpacked)
                 plain.with_suffix(".new").rename(plain)
+                source.write_text(identity)
             files[part] = plain
     return files
 

@@ -1,7 +1,6 @@
 """A classifier with the conventions of scikit-learn, for one or many labels for each sample."""
 import contextlib
 import os
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -18,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from modelet import _data, _keys, _modelet
 from modelet._model import Model
 from modelet._data import Matrix
+from modelet._folders import Folder
 from modelet._progress import Callbacks, Listeners, Progress
 
 _SCORES_AT_ONCE = 1 << 25  # floats that predict() has in memory
@@ -100,7 +100,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if first:
             self._learn(X, targets, given={**self._given(), **in_parts})
         else:
-            self._train(X, targets, {**self.keys_, **in_parts}, resume=str(self.model_.folder))
+            self._train(X, targets, {**self.keys_, **in_parts}, resume=str(self.model_._kept_folder()))
 
     @contextlib.contextmanager
     def _as_before_if_it_fails(self) -> Iterator[None]:
@@ -173,13 +173,13 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self._train(X, targets, self.keys_, resume="")
 
     def _train(self, X: Any, targets: Any, keys: dict[str, Any], resume: str) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="modelet-")
+        folder = Folder()
         with Listeners(self.callbacks, self.progress) as listeners:
             threads = _keys.flat(self.settings).get("train.threads", self.threads)
-            _modelet.train(_keys.assignments({**keys, "train.threads": threads}), self._samples(X, targets), None, folder.name,
+            _modelet.train(_keys.assignments({**keys, "train.threads": threads}), self._samples(X, targets), None, str(folder.path),
                            resume, listeners)
         self.training_ = listeners.last.get("finished", {})
-        self.model_ = Model(folder.name, self.threads)
+        self.model_ = Model(folder.path, self.threads)
         self.model_._own = folder  # removed with the model
 
     def _samples(self, X: Any, targets: Any) -> _modelet.Samples:

@@ -5,8 +5,8 @@ import io
 import operator
 import os
 import shutil
-import tempfile
 import tomllib
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, TypeAlias, overload
@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from modelet import _data, _modelet
 from modelet._data import Matrix
+from modelet._folders import Folder
 
 Rows: TypeAlias = Matrix | Sequence[str] | Sequence[Mapping[str, Any]]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -26,6 +27,25 @@ _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", "space"
 # As the engine reads text: other separators of Unicode are parts of words.
 _NO_LINE_ENDS = str.maketrans("\r\n", "  ")
 _NO_LINE_ENDS_OR_TABS = str.maketrans("\r\n\t", "   ")
+
+
+# A forked child must not find a model in the middle of a call of another thread, which the child does not have.
+_in_use: weakref.WeakSet["Model"] = weakref.WeakSet()
+_paused: list[_modelet.Model] = []
+
+
+def _pause_all() -> None:
+    for model in list(_in_use):
+        model._native.pause()
+        _paused.append(model._native)
+
+
+def _go_on() -> None:
+    while _paused:
+        _paused.pop().go_on()
+
+
+os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_go_on)
 
 
 class Model:
@@ -40,6 +60,7 @@ class Model:
 
     def _open(self, path: str, threads: int) -> None:
         self._native = _modelet.Model(path, threads)
+        _in_use.add(self)
         self._threads = threads
 
     def __repr__(self) -> str:
@@ -153,13 +174,19 @@ class Model:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copies the checkpoint to a new folder, which modelet.load() and the programs can read."""
-        shutil.copytree(self.folder, folder)
+        shutil.copytree(self._kept_folder(), folder)
 
     def to_onnx(self, path: str | os.PathLike[str], *, input: str = "sparse", k: int | None = None) -> None:
         """Writes the model as an ONNX file; see modelet.onnx.export."""
         from modelet import onnx
 
         onnx.export(self, path, input=input, k=k)
+
+    def _kept_folder(self) -> Path:
+        if not self.folder.is_dir():
+            raise _modelet.Error(f"{self.folder}: the files of this model are gone. Those of a model that was fitted or unpickled "
+                                 "belong to the process that did it, and go with the model there: pickle or save it before")
+        return self.folder
 
     def _matrices(self, arrays: tuple[npt.NDArray[Any], ...]) -> tuple[Any, Any]:
         offsets, ids, values, label_offsets, label_ids = arrays
@@ -209,14 +236,14 @@ class Model:
 
     # A pickle contains the files of the checkpoint.
     def __getstate__(self) -> dict[str, Any]:
-        files = {file.name: file.read_bytes() for file in sorted(self.folder.iterdir()) if file.is_file()}
+        files = {file.name: file.read_bytes() for file in sorted(self._kept_folder().iterdir()) if file.is_file()}
         return {"files": files, "threads": self._threads}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        own = tempfile.TemporaryDirectory(prefix="modelet-")
+        own = Folder()
         for name, content in state["files"].items():
-            (Path(own.name) / name).write_bytes(content)
-        self._open(own.name, state["threads"])
+            (own.path / name).write_bytes(content)
+        self._open(str(own.path), state["threads"])
         self._own = own  # removed with the model
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from modelet import _keys, _modelet, _programs
+from modelet._folders import Folder
 from modelet._model import Model
 from modelet._progress import Callbacks, Event, Listeners, Progress
 
@@ -44,12 +45,12 @@ def raise_for(code: int, errors: str) -> NoReturn:
     raise (_modelet.UsageError if code == _USAGE else _modelet.Error)(text)
 
 
-def experiment_arguments(experiment: Experiment, settings: Mapping[str, Any] | None, folder: str) -> list[str]:
+def experiment_arguments(experiment: Experiment, settings: Mapping[str, Any] | None, folder: Path) -> list[str]:
     """The arguments of a program for an experiment, which is a file or a dict of keys (paths start at the current folder)."""
     keys = _keys.flat(settings)
     if isinstance(experiment, Mapping):
         keys = {**_keys.flat(experiment), **keys}
-        experiment = Path(folder) / "experiment.toml"
+        experiment = folder / "experiment.toml"
         experiment.write_text("")
     arguments = [os.fspath(experiment)]
     for assignment in _keys.assignments(keys):
@@ -92,8 +93,8 @@ def train(experiment: Experiment, nodes: int = 1, *, settings: Mapping[str, Any]
 
     Ctrl-C or an exception of a callback ends the run after the step, with a checkpoint.
     """
-    with tempfile.TemporaryDirectory(prefix="modelet-") as folder, Listeners(callbacks, progress) as listeners:
-        command = [_programs.path("modelet"), "train", *experiment_arguments(experiment, settings, folder),
+    with Folder() as folder, Listeners(callbacks, progress) as listeners:
+        command = [_programs.path("modelet"), "train", *experiment_arguments(experiment, settings, folder.path),
                    "--nodes", str(nodes), "--json"]
         if isinstance(experiment, Mapping) and out is None and resume is None:
             raise _modelet.UsageError(NEEDS_OUT)

@@ -13,11 +13,11 @@ If Ray loses a machine, the pool loses an agent, and the run continues with the 
 (docs/reliability.md). When Ray has found another machine for the actor, its agent joins the pool, and the run may use it.
 """
 import contextlib
+import itertools
 import json
 import os
 import re
 import subprocess
-import tempfile
 import threading
 import time
 import warnings
@@ -30,6 +30,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from modelet import _modelet, _programs
+from modelet._folders import Folder
 from modelet._progress import Callbacks, Listeners, Progress
 from modelet._train import NEEDS_OUT, Experiment, Run, experiment_arguments, follow, raise_for
 
@@ -48,8 +49,8 @@ def _end(program: subprocess.Popen[Any]) -> None:
         program.wait()
 
 
-def _write_key(folder: str, name: str, text: str) -> str:
-    file = Path(folder) / name
+def _write_key(folder: Folder, name: str, text: str) -> str:
+    file = folder.path / name
     file.touch(mode=0o600)
     file.write_text(text)
     return str(file)
@@ -59,11 +60,11 @@ class _Agent:
     """A Ray actor that runs one agent. It ends when its agent ends, so that Ray starts it again."""
 
     def __init__(self, name: str, arguments: Sequence[str], key: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="modelet-agent-")
-        key_file = _write_key(self._folder.name, "agent.key", key)
+        self._folder = Folder()
+        key_file = _write_key(self._folder, "agent.key", key)
         self._program = subprocess.Popen(
             [_programs.path("modelet-agent"), *arguments, "--name", name, "--key", key_file, "--work-dir",
-             self._folder.name, "--dedicated", "--exit-with-parent", str(os.getpid())])
+             str(self._folder.path), "--dedicated", "--exit-with-parent", str(os.getpid())])
         self._leaving = False
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -79,7 +80,7 @@ class _Agent:
     def leave(self) -> None:
         self._leaving = True
         _end(self._program)
-        self._folder.cleanup()
+        self._folder.remove()
 
 
 class _Membership(NamedTuple):
@@ -95,8 +96,8 @@ class _Scheduler:
     """A Ray actor that runs the scheduler of a pool for one run, and makes the keys of all members."""
 
     def start(self) -> _Membership:
-        self._own = tempfile.TemporaryDirectory(prefix="modelet-scheduler-")
-        self._folder = Path(self._own.name)
+        self._own = Folder()
+        self._folder = self._own.path
         public = {name: self._make_key(name) for name in ("scheduler", "agent", "user")}
         allowed = self._folder / "allowed"
         allowed.write_text(f"agent {public['agent']} ray\nadmin {public['user']} user\n")
@@ -126,13 +127,13 @@ class _Scheduler:
 
     def leave(self) -> None:
         _end(self._program)
-        self._own.cleanup()
+        self._own.remove()
 
 
 class _Pool:
     """A scheduler on Ray's head node, and what speaks to it."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: Folder) -> None:
         self._actor = ray.remote(_Scheduler).options(num_cpus=0, **_place_of_scheduler()).remote()
         try:
             membership = ray.get(self._actor.start.remote(), timeout=_WORKER_STARTS_WITHIN)
@@ -205,15 +206,15 @@ def train(experiment: Experiment, num_nodes: int, cores: int = 1, *, settings: M
     The package must be installed on all machines (or be in Ray's runtime_env). Ctrl-C or an exception of a callback stops
     the run with a checkpoint, which is copied to `out`.
     """
-    out = _run_folder(experiment) if out is None else out
+    out = _make_run_folder(experiment) if out is None else out
     if not ray.is_initialized():
         ray.init()
-    with tempfile.TemporaryDirectory(prefix="modelet-ray-") as folder, Listeners(callbacks, progress) as listeners:
+    with Folder() as folder, Listeners(callbacks, progress) as listeners:
         pool = _Pool(folder)
         try:
             agents = _Agents(pool, num_nodes, cores, strategy, agent_options, timeout)
             try:
-                submitted = pool.ask("submit", *experiment_arguments(experiment, settings, folder),
+                submitted = pool.ask("submit", *experiment_arguments(experiment, settings, folder.path),
                                      "--nodes", str(num_nodes), "--wait", "--name", _run_name(out))
                 _follow_to_its_end(pool, str(submitted[-1]["run"]), out, listeners)
             finally:
@@ -223,10 +224,17 @@ def train(experiment: Experiment, num_nodes: int, cores: int = 1, *, settings: M
     return Run(out, listeners.last["finished"])
 
 
-def _run_folder(experiment: Experiment) -> Path:
+def _make_run_folder(experiment: Experiment) -> Path:
+    """Makes runs/NAME-TIME, with a number if another run has that."""
     if isinstance(experiment, Mapping):
         raise _modelet.UsageError(NEEDS_OUT)
-    return Path("runs") / f"{Path(experiment).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{Path(experiment).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in itertools.count(1):
+        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            break
+    return folder
 
 
 def _run_name(out: str | os.PathLike[str]) -> str:

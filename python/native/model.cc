@@ -251,6 +251,11 @@ nb::object Model::pairs() const {
                         to_numpy(std::move(of_unit)), to_numpy(std::move(of_value)));
 }
 
+void Model::pause() {
+  const nb::gil_scoped_release unlocked;  // which a call that ends may wait for
+  mutex_.lock();
+}
+
 const shard::Embeddings& Model::embeddings() {
   const std::lock_guard lock(mutex_);
   if (!embeddings_)

@@ -63,6 +63,11 @@ class Model {
   // there is no direct path.
   nanobind::object pairs() const;
 
+  // Between these two calls nothing is computed. They are for fork(): the child does not have the other threads, so
+  // none of them may hold the mutex or be half-way through a call.
+  void pause();
+  void go_on() { mutex_.unlock(); }
+
   // For models of running text (shard/inference/embeddings.h). The number of a word is that of its label;
   // `word` is less than labels(). nearest_words(): numbers and cosines.
   Names words();

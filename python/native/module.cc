@@ -1,12 +1,14 @@
 // modelet._modelet: what Python sees of the engine. The interface for users is in python/modelet; this module
 // only passes on arrays, events and errors.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "base/error.h"
+#include "base/system/file.h"
 #include "base/version.h"
 #include "python/native/model.h"
 #include "python/native/recipe.h"
@@ -15,6 +17,7 @@
 
 namespace nb = nanobind;
 using namespace nb::literals;
+using modelet::TemporaryFolder;
 using modelet::python::Model;
 using modelet::python::Samples;
 
@@ -23,6 +26,17 @@ NB_MODULE(_modelet, m) {
   // The type that is registered last is tried first, so the derived type comes last.
   nb::exception<modelet::Error>(m, "Error", PyExc_RuntimeError);
   nb::exception<modelet::UsageError>(m, "UsageError", PyExc_ValueError);
+
+  nb::class_<TemporaryFolder>(m, "TemporaryFolder", "A folder that belongs to the process that made it.")
+      .def(
+          "__init__",
+          [](TemporaryFolder* folder, const std::string& purpose, const std::filesystem::path& parent) {
+            new (folder) TemporaryFolder(purpose, parent);
+          },
+          "purpose"_a, "parent"_a)
+      .def_prop_ro("path", &TemporaryFolder::path)
+      .def("remove", &TemporaryFolder::remove)
+      .def_static("remove_left_behind", &TemporaryFolder::remove_left_behind, "parent"_a);
 
   nb::class_<Samples>(m, "Samples", "Sparse samples in arrays of numpy, which are not copied.")
       .def(nb::init<uint64_t, uint64_t, modelet::python::Array<uint64_t>, modelet::python::Array<uint32_t>,
@@ -74,6 +88,8 @@ NB_MODULE(_modelet, m) {
               "def layers(self) -> list[tuple[numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float32]]]"))
       .def("pairs", &Model::pairs,
            nb::sig("def pairs(self) -> tuple[numpy.typing.NDArray[typing.Any], ...] | None"))
+      .def("pause", &Model::pause)
+      .def("go_on", &Model::go_on)
       .def("words", &Model::words)
       .def("nearest_words", &Model::nearest_words, "word"_a, "k"_a);
 }

@@ -164,6 +164,12 @@ def test_an_exception_stops_the_run_with_a_checkpoint(cluster, text_experiment, 
     assert modelet.load(run).step >= 100
 
 
+def test_runs_that_start_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folders = [modelet.ray._make_run_folder("small.toml") for _ in range(4)]
+    assert len(set(folders)) == 4 and all(folder.is_dir() for folder in folders)
+
+
 def test_too_few_machines_are_an_error(cluster, text_experiment, tmp_path):
     with pytest.raises(modelet.Error, match="has not found 9 nodes with 1 free"):
         modelet.ray.train(text_experiment, num_nodes=9, out=tmp_path / "never", timeout=1)
