@@ -226,9 +226,13 @@ void remove_unlocked(const std::filesystem::path& folder, bool own) {
   const Descriptor lock(::open(owner.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   const LockResult result =
       lock.get() < 0 ? LockResult::kUnknown : try_lock(lock.get(), LockKind::kExclusive, owner);
+  if (result != LockResult::kTaken && !(own && result == LockResult::kUnknown)) return;
+  // The file of the lock goes last: this process may be killed meanwhile, and the next one looks for it.
   std::error_code ignored;  // what stays behind is removed another time
-  if (result == LockResult::kTaken || (own && result == LockResult::kUnknown))
-    std::filesystem::remove_all(folder, ignored);
+  for (std::filesystem::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
+       entry.increment(ignored))
+    if (std::error_code failure; entry->path() != owner) std::filesystem::remove_all(entry->path(), failure);
+  std::filesystem::remove_all(folder, ignored);
 }
 
 }  // namespace
