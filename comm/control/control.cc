@@ -5,7 +5,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cstdlib>
+#include <random>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
@@ -29,6 +32,8 @@ constexpr int kDeadAfter = 2 * kTransportHeartbeat,
 constexpr int kQueuedMessages = 10'000, kQueuedChunks = 8;
 constexpr size_t kMaxChunkMessage = kLargestChunk + (64 << 10);  // also enough for a manifest
 constexpr size_t kBytesOfEncryption = 64;                        // CURVE adds 33 bytes to a message
+constexpr double kLongestSilence = 60;                           // seconds, of a new connection
+constexpr size_t kRoutingIdBytes = 5;                            // that ZeroMQ gives: 0 and a number
 constexpr int kReconnectFirst = 100, kReconnectLast = 1000;      // ms
 
 size_t largest_message(Traffic traffic) {
@@ -168,8 +173,11 @@ std::span<const std::byte> bytes_of(const zmq::message_t& message) {
 // Few chunks wait for a peer, so their bytes need no limit.
 ConnectionLimits limits_of(Traffic traffic) {
   if (traffic == Traffic::kChunks)
-    return {.unread_bytes = 2 * kQueuedChunks * kMaxChunkMessage, .all_unread_bytes = uint64_t{1} << 30};
-  return {.unread_bytes = 2 * kMaxControlBytes,
+    return {.silent_seconds = kLongestSilence,
+            .unread_bytes = 2 * kQueuedChunks * kMaxChunkMessage,
+            .all_unread_bytes = uint64_t{1} << 30};
+  return {.silent_seconds = kLongestSilence,
+          .unread_bytes = 2 * kMaxControlBytes,
           .all_unread_bytes = uint64_t{64} << 20,
           .unsent_bytes = 8 * kMaxControlBytes,
           .all_unsent_bytes = uint64_t{1} << 30};
@@ -238,6 +246,21 @@ SchedulerAddress with_port(const SchedulerAddress& scheduler, uint16_t port) {
   return {endpoint.substr(0, endpoint.rfind(':') + 1) + std::to_string(port), scheduler.keys};
 }
 
+// ZeroMQ numbers the connections of a ROUTER from a number on that it takes from rand(), which it does not
+// seed. A peer may choose its own id. If that is the next number, ZeroMQ ends the process with an assertion; if
+// it is a former number, the peer gets what is meant for another one. So the first number must be one that
+// nobody can know, and whoever chooses an id must be noticed. (rand() and random() are one generator, random(3).)
+zmq::socket_t make_router(zmq::context_t& context) {
+  ::srandom(std::random_device()());
+  return {context, zmq::socket_type::router};
+}
+
+uint32_t number_of(std::string_view routing_id) {
+  uint32_t number = 0;
+  for (const char byte : routing_id.substr(1)) number = number << 8 | static_cast<unsigned char>(byte);
+  return number;
+}
+
 class ServerSocket::Impl {
  public:
   Impl(const std::string& address, const std::optional<ServerKeys>& keys, Traffic traffic)
@@ -245,6 +268,7 @@ class ServerSocket::Impl {
     set_common_options(socket, traffic);
     socket.set(zmq::sockopt::router_mandatory, 1);
     if (keys) lock(*keys);
+    first_number = number_of_first();
     gate = std::make_unique<GateKeeper>(context, socket, "control socket");
     gate->open(limits_of(traffic), [this](const std::string& key) { return why_not(key); });
     listen_at(socket, address);
@@ -259,10 +283,16 @@ class ServerSocket::Impl {
       if (!socket.recv(parts.back(), zmq::recv_flags::dontwait)) return std::nullopt;
       bytes += parts.back().size();
     } while (parts.back().more());
-    gate->has_read(parts.back(), bytes, parts.front().to_string_view());
+    gate->has_read(parts.back(), bytes);
+    const std::string_view id = parts.front().to_string_view();
+    if (is_claimed(id)) {
+      gate->refuse(parts.back(), "it chooses its own routing id, which Modelet programs do not");
+      return std::nullopt;
+    }
+    const std::string peer = fmt::format("{}{}", id, sender_of(parts.back()).number);
     try {
       if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");
-      return Received{parts[0].to_string(), sender_of(parts[1]), peer_address(parts[1]),
+      return Received{peer, identity_of(parts[1]), peer_address(parts[1]),
                       decode_to_scheduler(bytes_of(parts[1]))};
     } catch (const VersionError& error) {
       const RefusedT refusal{{},
@@ -270,7 +300,7 @@ class ServerSocket::Impl {
                                          "release everywhere",
                                          kControlVersion, error.theirs())};
       log_dropped(parts.back(), error);
-      send(parts[0].to_string(), encode(refusal, error.theirs()));
+      send(peer, encode(refusal, error.theirs()));
     } catch (const FormatError& error) {
       log_dropped(parts.back(), error);
     }
@@ -293,13 +323,18 @@ class ServerSocket::Impl {
   }
 
   Sent send(const std::string& peer, const std::string& bytes) {
+    uint64_t connection = 0;
+    std::from_chars(peer.data() + kRoutingIdBytes, peer.data() + peer.size(), connection);
+    if (!gate->is_open(connection)) return Sent::kGone;
     try {
       const auto flags = zmq::send_flags::dontwait;
       const auto size = static_cast<int64_t>(bytes.size());
-      gate->queues(peer, size);  // first, because they may be acknowledged at once
-      const bool queued = socket.send(zmq::buffer(peer), flags | zmq::send_flags::sndmore).has_value() &&
-                          socket.send(zmq::buffer(bytes), flags).has_value();
-      if (!queued) gate->queues(peer, -size);
+      gate->queues(connection, size);  // first, because they may be acknowledged at once
+      const bool queued =
+          socket.send(zmq::buffer(peer.data(), kRoutingIdBytes), flags | zmq::send_flags::sndmore)
+              .has_value() &&
+          socket.send(zmq::buffer(bytes), flags).has_value();
+      if (!queued) gate->queues(connection, -size);
       return queued ? Sent::kQueued : Sent::kFull;
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH) throw;
@@ -326,15 +361,36 @@ class ServerSocket::Impl {
 
   std::string why_not(const std::string& key) { return find(key).role != Role::kNobody ? "" : unknown; }
 
-  Identity sender_of(zmq::message_t& message) {
-    return find ? find(std::string(sender_key(message))) : Identity{};
+  Identity identity_of(zmq::message_t& message) {
+    return find ? find(std::string(sender_of(message).key)) : Identity{};
+  }
+
+  // The number that ZeroMQ gives to the first connection, which is one of this process.
+  uint32_t number_of_first() {
+    constexpr char kAddress[] = "inproc://first";
+    socket.bind(kAddress);
+    zmq::socket_t own(context, zmq::socket_type::dealer);
+    own.connect(kAddress);
+    own.send(zmq::str_buffer("first"));
+    zmq::message_t id, text;
+    MODELET_CHECK(socket.recv(id).has_value() && socket.recv(text).has_value());
+    socket.unbind(kAddress);
+    MODELET_CHECK(id.size() == kRoutingIdBytes);
+    return number_of(id.to_string_view());
+  }
+  // Whether ZeroMQ can not have given this id to a connection that was let in.
+  bool is_claimed(std::string_view id) const {
+    if (id.size() != kRoutingIdBytes || id[0] != '\0') return true;
+    const uint32_t number = number_of(id) - first_number;
+    return number == 0 || number > gate->let_in();
   }
 
   zmq::context_t context;
   std::function<Identity(const std::string&)> find;  // no function: no keys
   std::string unknown = "it is not known here";
   std::unique_ptr<GateKeeper> gate;  // must outlive the socket (GateKeeper says why)
-  zmq::socket_t socket{context, zmq::socket_type::router};
+  zmq::socket_t socket{make_router(context)};
+  uint32_t first_number = 0;
   std::string endpoint;
   const size_t most_bytes;  // of a message that a peer accepts
   LogLimit malformed, too_large;

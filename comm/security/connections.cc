@@ -76,7 +76,7 @@ void Connections::accepted(int descriptor) {
   auto [peer, network] = peer_of(descriptor);
   const auto added = open_
                          .insert_or_assign(descriptor, Connection{.cookie = cookie_of(descriptor),
-                                                                  .number = ++accepted_,
+                                                                  .order = ++accepted_,
                                                                   .peer = std::move(peer),
                                                                   .network = std::move(network)})
                          .first;
@@ -84,7 +84,7 @@ void Connections::accepted(int descriptor) {
   if (count(&Connection::network, its) > limits_.of_address)
     return shut(added, fmt::format("more than {} connections from its address", limits_.of_address));
   const auto silent = std::ranges::count_if(
-      open_, [&](const auto& entry) { return entry.second.silent && entry.second.network == its; });
+      open_, [&](const auto& entry) { return entry.second.number == 0 && entry.second.network == its; });
   if (static_cast<size_t>(silent) > limits_.silent_of_address)
     return shut(oldest_silent(&its),
                 fmt::format("more than {} connections from its address that sent nothing",
@@ -99,24 +99,34 @@ std::string Connections::ended(int descriptor) {
   return connection ? connection.mapped().peer : "";
 }
 
-void Connections::read(int descriptor, size_t bytes, std::string_view key, std::string_view peer) {
+void Connections::read(int descriptor, size_t bytes, std::string_view key, uint64_t number) {
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(descriptor);
   if (found == open_.end()) return;
   Connection& connection = found->second;
   connection.read += bytes + kBytesAround;
-  connection.silent = false;
-  connection.name = peer;
+  connection.number = std::max(connection.number, number);
   if (key.empty() || !connection.key.empty()) return;
   connection.key = key;
   if (count(&Connection::key, key) > limits_.of_key)
     shut(found, fmt::format("more than {} connections with its key", limits_.of_key));
 }
 
-void Connections::queued(std::string_view peer, int64_t bytes) {
+bool Connections::is_open(uint64_t number) const {
   const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find(open_, peer, [](const auto& entry) { return entry.second.name; });
+  return std::ranges::find(open_, number, [](const auto& entry) { return entry.second.number; }) !=
+         open_.end();
+}
+
+void Connections::queued(uint64_t number, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(open_, number, [](const auto& entry) { return entry.second.number; });
   if (found != open_.end()) found->second.queued += static_cast<uint64_t>(bytes);
+}
+
+void Connections::refuse(int descriptor, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  shut(open_.find(descriptor), why);
 }
 
 bool Connections::watches() const {
@@ -132,8 +142,19 @@ void Connections::look(double now) {
     connection.received = info.tcpi_bytes_received;
     connection.acknowledged = info.tcpi_bytes_acked;
   }
+  if (limits_.silent_seconds > 0) look_at_silent(now);
   look_at_unread(now);
   if (limits_.unsent_bytes > 0) look_at_unsent();
+}
+
+void Connections::look_at_silent(double now) {
+  for (auto entry = open_.begin(); entry != open_.end();) {
+    const auto each = entry++;
+    Connection& connection = each->second;
+    if (connection.since == 0) connection.since = now;
+    if (connection.number == 0 && now - connection.since > limits_.silent_seconds)
+      shut(each, fmt::format("it sent nothing for {:.0f} s", limits_.silent_seconds));
+  }
 }
 
 void Connections::look_at_unread(double now) {
@@ -196,8 +217,8 @@ void Connections::shut(Open::iterator connection, const std::string& why) {
 Connections::Open::iterator Connections::oldest_silent(const std::string* network) {
   auto oldest = open_.end();
   for (auto entry = open_.begin(); entry != open_.end(); ++entry)
-    if (entry->second.silent && (network == nullptr || entry->second.network == *network) &&
-        (oldest == open_.end() || entry->second.number < oldest->second.number))
+    if (entry->second.number == 0 && (network == nullptr || entry->second.network == *network) &&
+        (oldest == open_.end() || entry->second.order < oldest->second.order))
       oldest = entry;
   return oldest;
 }

@@ -32,7 +32,11 @@ struct ConnectionLimits {
   // Of these, connections that have not sent a whole message yet. If there are more, the oldest is shut
   // down, so silent connections cannot keep others out.
   size_t silent_of_address = 64;
+  // Seconds in which a connection must have sent a whole message. 0: no limit.
+  double silent_seconds = 0;
   size_t of_key = 256;  // connections whose messages came with one key
+  // How many connections one key may make at once, and how many more each second after that.
+  double made_at_once = 1024, made_per_second = 16;
   // Bytes that have arrived but belong to no message that the program has read: for one connection, and for
   // all together. If all together have more, the connection with the most is shut down. 0: no limit.
   uint64_t unread_bytes = 0, all_unread_bytes = 0;
@@ -48,11 +52,16 @@ class Connections {
   void accepted(int descriptor);
   // A connection has ended. Returns its address, as "192.168.1.7:40132"; empty if it was shut down here.
   std::string ended(int descriptor);
-  // A whole message was read from the connection. `key` is the sender's key; empty without keys. `peer` is
-  // the name by which queued() knows the connection.
-  void read(int descriptor, size_t bytes, std::string_view key, std::string_view peer = {});
-  // Bytes are about to be queued for a peer. Negative: they were not queued after all.
-  void queued(std::string_view peer, int64_t bytes);
+  // A whole message was read from the connection. `key` is the sender's key; empty without keys. `number`
+  // says which connection it is: a later one has a larger number. The descriptor may belong to a later
+  // connection by now.
+  void read(int descriptor, size_t bytes, std::string_view key, uint64_t number);
+  // Whether the connection from which a message with this number was read is still open.
+  bool is_open(uint64_t number) const;
+  // Bytes are about to be queued for a connection. Negative: they were not queued after all.
+  void queued(uint64_t number, int64_t bytes);
+  // Shuts a connection for a reason that only the program knows.
+  void refuse(int descriptor, const std::string& why);
   // Checks all limits. Call it every kLook seconds while watches() is true. `now` in seconds.
   static constexpr double kLook = 0.1;
   bool watches() const;
@@ -61,9 +70,10 @@ class Connections {
  private:
   struct Connection {
     uint64_t cookie = 0;  // the kernel's id: the descriptor may belong to another connection by now
-    uint64_t number = 0;  // grows with each connection
-    std::string peer, network, key, name;
-    bool silent = true;
+    uint64_t order = 0;   // grows with each connection
+    uint64_t number = 0;  // as in read(); 0: nothing was read yet
+    std::string peer, network, key;
+    double since = 0;                      // when it was first looked at
     uint64_t received = 0, accounted = 0;  // bytes at the last look; `accounted` <= `received`
     uint64_t read = 0;                     // bytes read since the last look
     // Of the bytes sent. ZeroMQ's own bytes are acknowledged without having been queued, so `queued` is at
@@ -72,6 +82,7 @@ class Connections {
   };
   using Open = std::map<int, Connection>;  // by descriptor
 
+  void look_at_silent(double now);
   void look_at_unread(double now);
   void look_at_unsent();
   // Shuts each connection that has more than `of_one` bytes, and the largest ones while all have more than `of_all`.

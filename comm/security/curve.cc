@@ -2,17 +2,19 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <utility>
 
 #include "base/error.h"
-#include "base/system/clock.h"
 
 namespace modelet::comm {
 namespace {
 
 constexpr char kZapAddress[] = "inproc://zeromq.zap.01";
-constexpr size_t kZapFrames = 7;  // version, request, domain, address, routing id, mechanism, key
+// version, request, domain, address, the server's own routing id, mechanism, with CURVE the key
+constexpr size_t kZapFrames = 6, kZapFramesOfCurve = 7;
 
 std::string_view property(zmq::message_t& message, const char* name, const char* otherwise) {
   const char* value = zmq_msg_gets(message.handle(), name);
@@ -36,7 +38,6 @@ std::vector<zmq::message_t> receive_all(zmq::socket_t& socket) {
 void use_curve_server(zmq::socket_t& socket, const KeyPair& own) {
   socket.set(zmq::sockopt::curve_server, true);
   socket.set(zmq::sockopt::curve_secretkey, to_bytes(own.secret_key));
-  socket.set(zmq::sockopt::zap_domain, "modelet");
 }
 
 void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::string& server_key) {
@@ -45,7 +46,15 @@ void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::stri
   socket.set(zmq::sockopt::curve_secretkey, to_bytes(own.secret_key));
 }
 
-std::string_view sender_key(zmq::message_t& message) { return property(message, "User-Id", ""); }
+// The gate keeper has answered "KEY/NUMBER" (answer_request).
+Sender sender_of(zmq::message_t& message) {
+  const std::string_view id = property(message, "User-Id", "/0");
+  const size_t slash = id.find('/');
+  MODELET_CHECK(slash != id.npos, "messages come from connections that the gate keeper has let in");
+  Sender sender{id.substr(0, slash)};
+  std::from_chars(id.data() + slash + 1, id.data() + id.size(), sender.number);
+  return sender;
+}
 
 std::string peer_address(zmq::message_t& message) {
   return std::string(property(message, "Peer-Address", "unknown address"));
@@ -108,6 +117,7 @@ GateKeeper::GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::stri
       monitor_(context, server, HandshakeMonitor::Side::kServer) {
   constexpr int kHandshake = 5000;  // ms; after that, a peer that connected and says nothing is disconnected
   server.set(zmq::sockopt::handshake_ivl, kHandshake);
+  server.set(zmq::sockopt::zap_domain, "modelet");  // without CURVE nobody would be asked otherwise
   requests_.set(zmq::sockopt::linger, 0);
   requests_.bind(kZapAddress);
 }
@@ -120,21 +130,25 @@ GateKeeper::~GateKeeper() {
 void GateKeeper::open(const ConnectionLimits& limits, Judge judge) {
   MODELET_CHECK(!thread_.joinable(), "open() twice");
   connections_.emplace(what_, limits);
+  limits_ = limits;
   judge_ = std::move(judge);
   thread_ = std::thread([this] { work(); });
 }
 
-void GateKeeper::has_read(zmq::message_t& last_part, size_t bytes, std::string_view peer) {
-  const int descriptor = last_part.get(ZMQ_SRCFD);
-  connections_->read(descriptor, bytes, sender_key(last_part), peer);
+void GateKeeper::has_read(zmq::message_t& last_part, size_t bytes) {
+  const Sender sender = sender_of(last_part);
+  connections_->read(last_part.get(ZMQ_SRCFD), bytes, sender.key, sender.number);
+}
+
+void GateKeeper::refuse(zmq::message_t& message, const std::string& why) {
+  connections_->refuse(message.get(ZMQ_SRCFD), why);
 }
 
 void GateKeeper::work() {
-  const SteadyClock clock;
   while (!stop_.is_set()) {
     constexpr int kMilliseconds = 1000;
     const bool watches = connections_->watches();
-    if (watches) connections_->look(clock.now());
+    if (watches) connections_->look(clock_.now());
     zmq::pollitem_t items[] = {{requests_.handle(), 0, ZMQ_POLLIN, 0},
                                {monitor_.handle(), 0, ZMQ_POLLIN, 0},
                                {nullptr, stop_.fd(), ZMQ_POLLIN, 0}};
@@ -147,24 +161,43 @@ void GateKeeper::work() {
   }
 }
 
+bool GateKeeper::has_room(const std::string& key) {
+  Room& room = rooms_.try_emplace(key, limits_.made_at_once, clock_.now()).first->second;
+  const double passed = clock_.now() - std::exchange(room.at, clock_.now());
+  room.left = std::min(limits_.made_at_once, room.left + limits_.made_per_second * passed);
+  if (room.left < 1) return false;
+  --room.left;
+  return true;
+}
+
 void GateKeeper::answer_request() {
   const auto request = receive_all(requests_);
   if (request.empty()) return;
-  std::string key, why = "it is not a CURVE client";
-  if (request.size() == kZapFrames && request[5].to_string_view() == "CURVE" &&
-      request[6].size() == kKeyBytes) {
+  const std::string_view mechanism = request.size() >= kZapFrames ? request[5].to_string_view() : "";
+  std::string key, why;
+  if (request.size() == kZapFramesOfCurve && mechanism == "CURVE" && request[6].size() == kKeyBytes) {
     key = to_hex(request[6].to_string_view());
     why = judge_(key);
+  } else if (mechanism !=
+             "NULL") {  // that of a socket without keys: libzmq asks only for the socket's own one
+    why = "it is not a CURVE client";
   }
+  const bool too_often = why.empty() && !key.empty() && !has_room(key);
+  if (too_often)
+    why = fmt::format("its key makes more than {} connections a second", limits_.made_per_second);
   if (!why.empty() && refusals_.next())
-    log_warning("{}: refused key {} from {}: {} (number {})", what_, key, request[3].to_string_view(), why,
-                refusals_.count());
-  // version, request, status, text, user id, metadata
+    log_warning("{}: refused key {} from {}: {} (number {})", what_, key,
+                request.size() > 3 ? request[3].to_string_view() : "", why, refusals_.count());
+  // Noted before the answer: the first message may be read at once.
+  const std::string id = why.empty() ? fmt::format("{}/{}", key, ++let_in_) : "";
+  // version, request, status (300: try again), text, user id, metadata
   const std::string_view answer[] = {"1.0",
                                      request.size() > 1 ? request[1].to_string_view() : "",
-                                     why.empty() ? "200" : "400",
+                                     why.empty() ? "200"
+                                     : too_often ? "300"
+                                                 : "400",
                                      why.empty() ? "OK" : "refused",
-                                     why.empty() ? std::string_view(key) : "",
+                                     id,
                                      ""};
   for (size_t i = 0; i < std::size(answer); ++i)
     requests_.send(zmq::buffer(answer[i].data(), answer[i].size()),

@@ -2,8 +2,10 @@
 // and the reasons why a handshake failed. For the files of comm/ that have sockets.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +13,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "base/system/clock.h"
 #include "base/system/log.h"
 #include "base/system/wake_event.h"
 #include "comm/security/connections.h"
@@ -23,9 +26,13 @@ namespace modelet::comm {
 void use_curve_server(zmq::socket_t& socket, const KeyPair& own);
 void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::string& server_key);
 
-// The authenticated public key of the connection on which a message came; empty without CURVE. Valid as
-// long as the message.
-std::string_view sender_key(zmq::message_t& message);
+// What a gate keeper noted of the connection on which a message came. Nothing in it was claimed by the peer.
+struct Sender {
+  std::string_view key;  // its authenticated public key; empty without CURVE. Valid as long as the message
+  uint64_t number =
+      0;  // of the connection: no other one of the socket has it, and later ones have larger ones
+};
+Sender sender_of(zmq::message_t& message);
 
 // The IP address of the peer that sent a message.
 std::string peer_address(zmq::message_t& message);
@@ -63,9 +70,13 @@ class HandshakeMonitor {
   std::optional<Kind> failed_;  // reported when the connection closes: only that event has the descriptor
 };
 
-// Decides on a thread of its own whether a key may connect to the server socket of a context. It logs who
-// was refused and why, and enforces the limits on connections. Make it before the socket binds, and let it
-// live longer than the socket: if nobody answers, ZeroMQ lets everybody in.
+// Decides on a thread of its own whether a key may connect to the server socket of a context, and gives each
+// connection a number (sender_of). It logs who was refused and why, and enforces the limits on connections. Make
+// it before the socket binds, and let it live longer than the socket: if nobody answers, ZeroMQ lets everybody
+// in.
+//
+// A key may make only so many connections a second, so that nobody can try many of the routing ids that ZeroMQ
+// gives to connections (comm/control/control.cc). A client that comes too often tries again by itself.
 class GateKeeper {
  public:
   // `what` names the server in the log.
@@ -76,18 +87,28 @@ class GateKeeper {
 
   // Returns the reason why a key may not connect; empty if it may. Called on the gate keeper's thread.
   using Judge = std::function<std::string(const std::string& public_key)>;
-  // Starts to answer: handshakes wait until this call. On a socket without CURVE nobody is judged.
+  // Starts to answer: handshakes wait until this call. On a socket without CURVE nobody is refused.
   void open(const ConnectionLimits& limits, Judge judge);
 
-  // Reports that a message was read. Called after open(), on the socket's thread.
-  // `peer` is the name by which queues() knows the connection.
-  void has_read(zmq::message_t& last_part, size_t bytes, std::string_view peer = {});
-  // Reports that bytes are about to be queued for a peer (Connections::queued). Like has_read().
-  void queues(std::string_view peer, int64_t bytes) { connections_->queued(peer, bytes); }
+  // Reports that a message was read. Called after open(), on the socket's thread, as those below.
+  void has_read(zmq::message_t& last_part, size_t bytes);
+  // As in Connections, by the number of the connection.
+  bool is_open(uint64_t number) const { return connections_->is_open(number); }
+  void queues(uint64_t number, int64_t bytes) { connections_->queued(number, bytes); }
+  // Shuts the connection on which a message came.
+  void refuse(zmq::message_t& message, const std::string& why);
+  // How many connections were let in so far.
+  uint64_t let_in() const { return let_in_; }
 
  private:
+  // How many connections a key may make now. It grows with time.
+  struct Room {
+    double left = 0, at = 0;
+  };
+
   void work();
   void answer_request();
+  bool has_room(const std::string& key);
   void note(const HandshakeMonitor::Event& event);
 
   const std::string what_;
@@ -95,7 +116,11 @@ class GateKeeper {
   HandshakeMonitor monitor_;
   std::optional<Connections> connections_;  // from open() on
   WakeEvent stop_;
+  ConnectionLimits limits_;
   Judge judge_;
+  SteadyClock clock_;
+  std::map<std::string, Room> rooms_;  // by key
+  std::atomic<uint64_t> let_in_{0};
   LogLimit refusals_, failures_;
   std::thread thread_;
 };

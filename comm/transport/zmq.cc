@@ -4,6 +4,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -34,7 +35,8 @@ constexpr double kLookSeconds = 0.02, kLookWhileBusySeconds = 0.5;
 constexpr int kDeadAfter = 10'000, kAsk = 2000;
 constexpr int kReconnect = 10, kLongestReconnect = 1000;  // until the next attempt
 
-std::string routing_id(uint64_t run, uint32_t epoch, int rank) {
+// With which a rank's messages begin where there are no keys.
+std::string name_of(uint64_t run, uint32_t epoch, int rank) {
   return fmt::format("{:016x}/{}/{}", run, epoch, rank);
 }
 
@@ -82,9 +84,9 @@ std::span<const std::byte> bytes(const zmq::message_t& part) {
 }
 
 // The first socket of a context, which starts ZeroMQ's thread.
-zmq::socket_t make_router(zmq::context_t& context) {
+zmq::socket_t make_receiver(zmq::context_t& context) {
   const ShortSlice of_its_thread;
-  return {context, zmq::socket_type::router};
+  return {context, zmq::socket_type::pull};
 }
 
 }  // namespace
@@ -94,19 +96,17 @@ class ZmqTransport::Impl {
   using Heard = Transport::Heard;
   using Connection = Transport::Connection;
 
-  explicit Impl(const ZmqOptions& options) : options_(options), router_(make_router(context_)) {
-    router_.set(zmq::sockopt::rcvhwm, options.queue_messages);
-    router_.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(options.max_message_bytes));
-    router_.set(zmq::sockopt::linger, 0);  // it never sends
-    router_.set(zmq::sockopt::router_handover, true);
+  explicit Impl(const ZmqOptions& options) : options_(options), receiver_(make_receiver(context_)) {
+    receiver_.set(zmq::sockopt::rcvhwm, options.queue_messages);
+    receiver_.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(options.max_message_bytes));
     if (options.curve) {
       own_keys_ = make_key_pair();
       self_.public_key = own_keys_->public_key;
-      use_curve_server(router_, *own_keys_);
-      gate_ = std::make_unique<GateKeeper>(context_, router_, "data socket");
+      use_curve_server(receiver_, *own_keys_);
+      gate_ = std::make_unique<GateKeeper>(context_, receiver_, "data socket");
     }
-    listen_at(router_, options.bind);
-    self_.endpoint = router_.get(zmq::sockopt::last_endpoint);
+    listen_at(receiver_, options.bind);
+    self_.endpoint = receiver_.get(zmq::sockopt::last_endpoint);
     if (self_.endpoint.starts_with("tcp://0.0.0.0:") || self_.endpoint.starts_with("tcp://[::]:"))
       throw UsageError(options.bind +
                        ": listens on every address; name the one at which peers reach this machine");
@@ -118,7 +118,7 @@ class ZmqTransport::Impl {
 
   const Peer& self() const { return self_; }
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(dealers_.size()); }
+  int size() const { return static_cast<int>(senders_.size()); }
   uint64_t dropped_messages() const { return dropped_; }
 
   void interrupt(const std::string& reason) {
@@ -132,17 +132,17 @@ class ZmqTransport::Impl {
     const int size = static_cast<int>(ranks.size());
     MODELET_CHECK(rank_ < 0, "connect() twice");
     MODELET_CHECK(rank >= 0 && rank < size);
-    const std::string own_id = routing_id(run, epoch, rank);
+    own_name_ = name_of(run, epoch, rank);
     for (int peer = 0; peer < size; ++peer) {
       const bool other = peer != rank;
-      ids_.push_back(other ? routing_id(run, epoch, peer) : std::string());
-      dealers_.push_back(other ? dealer(own_id, peer, ranks[static_cast<size_t>(peer)]) : zmq::socket_t());
-      if (gate_) keys_.push_back(other ? ranks[static_cast<size_t>(peer)].public_key : std::string());
+      const Peer& where = ranks[static_cast<size_t>(peer)];
+      senders_.push_back(other ? sender_to(peer, where) : zmq::socket_t());
+      names_.push_back(!other ? std::string() : gate_ ? where.public_key : name_of(run, epoch, peer));
     }
     if (gate_) {
       ConnectionLimits limits;
       limits.silent_of_address += ranks.size();  // all ranks may be behind one address, and may send later
-      gate_->open(limits, [keys = keys_](const std::string& key) {
+      gate_->open(limits, [keys = names_](const std::string& key) {
         return std::find(keys.begin(), keys.end(), key) == keys.end() ? "it is of no rank of this run" : "";
       });
     }
@@ -155,11 +155,12 @@ class ZmqTransport::Impl {
                    payload = part_of(message, message->payload);
     for (const int rank : to) {
       MODELET_CHECK(rank >= 0 && rank < size() && rank != rank_);
-      zmq::socket_t& socket = dealers_[static_cast<size_t>(rank)];
+      zmq::socket_t& socket = senders_[static_cast<size_t>(rank)];
+      constexpr auto kNow = zmq::send_flags::dontwait;
+      bool sent = gate_ || socket.send(zmq::buffer(own_name_), kNow | zmq::send_flags::sndmore).has_value();
       zmq::message_t copy;  // shares the bytes of the original
       copy.copy(envelope);
-      constexpr auto kNow = zmq::send_flags::dontwait;
-      bool sent = socket.send(copy, kNow | zmq::send_flags::sndmore).has_value();
+      sent = sent && socket.send(copy, kNow | zmq::send_flags::sndmore).has_value();
       copy.copy(payload);
       sent = sent && socket.send(copy, kNow).has_value();
       if (sent) continue;
@@ -185,7 +186,7 @@ class ZmqTransport::Impl {
   }
 
  private:
-  // The connection of a dealer.
+  // The connection over which this rank sends to a peer.
   struct Link {
     int peer = -1;
     HandshakeMonitor monitor;
@@ -233,15 +234,14 @@ class ZmqTransport::Impl {
                         : "one of both uses keys, the other does not; give all agents keys, or none"));
   }
 
-  zmq::socket_t dealer(const std::string& own_id, int peer, const Peer& where) {
+  zmq::socket_t sender_to(int peer, const Peer& where) {
     if (where.public_key.empty() == own_keys_.has_value())
       throw Error(fmt::format("rank {} at {} uses {} keys, this rank {}: give all agents keys, or none", peer,
                               where.endpoint, own_keys_ ? "no" : "has", own_keys_ ? "does" : "does not"));
-    zmq::socket_t socket(context_, zmq::socket_type::dealer);
+    zmq::socket_t socket(context_, zmq::socket_type::push);
     if (own_keys_)
       use_curve_client(socket, *own_keys_, parse_key(where.public_key, fmt::format("key of rank {}", peer)));
     links_.push_back({peer, HandshakeMonitor(context_, socket, HandshakeMonitor::Side::kClient)});
-    socket.set(zmq::sockopt::routing_id, own_id);
     socket.set(zmq::sockopt::sndhwm, options_.queue_messages);
     socket.set(zmq::sockopt::linger, static_cast<int>(options_.linger_seconds * 1000));
     socket.set(zmq::sockopt::heartbeat_ivl, kAsk);
@@ -260,43 +260,37 @@ class ZmqTransport::Impl {
   // Takes the next message, if there is one. Also false if the message was dropped because its sender is no
   // peer.
   bool take(Frame& frame) {
-    zmq::message_t id;
-    if (!router_.recv(id, zmq::recv_flags::dontwait)) return false;
     RecycledPtr<Parts> parts = parts_.take();
-    const bool whole = take_parts(*parts);
+    zmq::message_t name, rest;
+    const std::array<zmq::message_t*, 3> places{&name, &parts->envelope, &parts->payload};
+    size_t place = gate_ ? 1 : 0;
+    if (!receiver_.recv(*places[place], zmq::recv_flags::dontwait)) return false;
+    bool more = places[place]->more(), too_many = false;
+    while (more) {
+      too_many = too_many || ++place == places.size();
+      zmq::message_t& part = too_many ? rest : *places[place];
+      // The parts of a message arrive together, so this does not wait.
+      MODELET_CHECK(receiver_.recv(part, zmq::recv_flags::dontwait).has_value());
+      more = part.more();
+    }
+    const bool whole = !too_many && place + 1 == places.size();
     if (whole && gate_) gate_->has_read(parts->payload, parts->envelope.size() + parts->payload.size());
-    const auto sender = std::find(ids_.begin(), ids_.end(), id.to_string_view());
-    if (!whole || sender == ids_.end() || !has_key_of(sender - ids_.begin(), parts->envelope)) {
+    const auto sender = std::find(names_.begin(), names_.end(),
+                                  gate_ ? sender_of(parts->envelope).key : name.to_string_view());
+    if (!whole || sender == names_.end() || sender->empty()) {
       ++dropped_;
       return false;
     }
-    frame.from = static_cast<int>(sender - ids_.begin());
+    frame.from = static_cast<int>(sender - names_.begin());
     frame.envelope = bytes(parts->envelope);
     frame.payload = bytes(parts->payload);
     frame.owner = std::move(parts);
     return true;
   }
 
-  bool has_key_of(ptrdiff_t rank, zmq::message_t& part) const {
-    return keys_.empty() || sender_key(part) == keys_[static_cast<size_t>(rank)];
-  }
-
-  // Reads the parts after the routing id. False unless there are exactly two.
-  bool take_parts(Parts& parts) {
-    int count = 0;
-    for (bool more = true; more; ++count) {
-      zmq::message_t rest;
-      zmq::message_t& part = count == 0 ? parts.envelope : count == 1 ? parts.payload : rest;
-      // The parts of a message arrive together, so this does not wait.
-      MODELET_CHECK(router_.recv(part, zmq::recv_flags::dontwait).has_value());
-      more = part.more();
-    }
-    return count == 2;
-  }
-
   // False if nothing happened.
   bool wait(double seconds) {
-    zmq::pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
+    zmq::pollitem_t items[] = {{receiver_.handle(), 0, ZMQ_POLLIN, 0},
                                {nullptr, interrupt_.fd(), ZMQ_POLLIN, 0}};
     const auto milliseconds = static_cast<long>(std::min(seconds, 3600.0) * 1000) + 1;
     try {
@@ -313,13 +307,13 @@ class ZmqTransport::Impl {
   std::string interrupt_reason_;
   zmq::context_t context_;
   std::optional<KeyPair> own_keys_;
-  std::unique_ptr<GateKeeper> gate_;  // must outlive the router (GateKeeper says why); null: no keys
-  zmq::socket_t router_;
+  std::unique_ptr<GateKeeper> gate_;  // must outlive the receiver (GateKeeper says why); null: no keys
+  zmq::socket_t receiver_;
   Peer self_;
   int rank_ = -1;
-  std::vector<std::string> ids_;        // [size] routing ids; own entry empty, an id that no socket can have
-  std::vector<std::string> keys_;       // [size] public keys; own entry empty. Empty without keys
-  std::vector<zmq::socket_t> dealers_;  // [size]; own entry unused
+  std::string own_name_;
+  std::vector<std::string> names_;      // [size] public keys; without keys, name_of(); own entry empty
+  std::vector<zmq::socket_t> senders_;  // [size]; own entry unused
   std::vector<Link> links_;
   Heard heard_;
   SteadyClock clock_;

@@ -1,19 +1,18 @@
-// ZmqTransport: messages between processes over ZeroMQ/TCP. Each rank binds one ROUTER socket, on which it
-// receives. It has one DEALER socket for each peer, on which it sends. Connections live as long as the
+// ZmqTransport: messages between processes over ZeroMQ/TCP. Each rank binds one PULL socket, on which it
+// receives. It has one PUSH socket for each peer, on which it sends. Connections live as long as the
 // transport and reconnect by themselves.
 //
 // It is made in two phases, because ports are ephemeral. The constructor binds, and self() then has the
 // endpoint. When somebody has exchanged the endpoints of all ranks, connect() follows. A peer may send
 // before this rank has called connect(): nothing is lost.
 //
-// A sender is identified by the routing id of its socket, "RUN/EPOCH/RANK". A message with the id of no
-// peer of this run and epoch is dropped and counted. A new connection with the id of an earlier one
-// replaces it, because this side may not have noticed yet that the earlier one has ended.
+// With keys (ZmqOptions::curve) each transport has a key pair of its own, which ends with it, and admits only
+// the keys of the group's ranks. The key says which rank has sent a message: nothing that a peer claims counts,
+// and ZeroMQ's routing ids, which a peer may choose, are not used.
 //
-// Without keys a routing id proves nothing: bind beyond loopback only in a network whose hosts are all
-// trusted. With keys (ZmqOptions::curve) each transport has a key pair of its own, which ends with it. Its
-// ROUTER admits only the keys of the group's ranks, and a message counts only if it came with the key of
-// the rank that its routing id names.
+// Without keys each message begins with a part that names its sender, "RUN/EPOCH/RANK". A message of no peer of
+// this run and epoch is dropped and counted. The name proves nothing: bind beyond loopback only in a network
+// whose hosts are all trusted.
 //
 // Memory: messages are sent from where they were encoded, and read where ZeroMQ received them. Neither this
 // class nor Group copies them or allocates for them. libzmq 4.3 does the following for a message of two

@@ -1,4 +1,6 @@
 """What malicious users, agents and neighbours may try (docs/security.md), with the real programs."""
+import contextlib
+import ctypes
 import json
 import math
 import os
@@ -191,6 +193,9 @@ class Neighbours(PoolTest):
         before, parts = self.peak_mebibytes(), 0
         with connect(self.address) as connection:
             connection.sendall(GREETING + READY)
+            heard = 0
+            while heard <= len(GREETING):  # until the handshake is over
+                heard += len(connection.recv(1000))
             part = b"\x03" + MEBI.to_bytes(8, "big") + bytes(MEBI)  # and more parts follow
             try:
                 for parts in range(1000):
@@ -200,6 +205,32 @@ class Neighbours(PoolTest):
         self.assertLess(parts, 900, "the scheduler ends the connection")
         self.assertLess(self.peak_mebibytes() - before, 300)
         self.assertEqual(self.verb("list"), [], "it serves others")
+
+    def test_a_peer_cannot_choose_who_it_is(self):
+        """ZeroMQ numbers connections from a number on that comes from rand(). A peer may choose its number, and two that have the same end the
+        program."""
+        libc = ctypes.CDLL(None)
+        libc.srand(1)  # as in a program that does not seed it
+        drawn = [libc.rand() for _ in range(20)]
+        starts = [(low | high << 31) & 0xffffffff for low, high in zip(drawn, drawn[1:])]
+        with contextlib.ExitStack() as connections:
+            def join(more=b""):
+                ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER" + more
+                connection = connections.enter_context(connect(self.address))
+                connection.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
+                heard = b""
+                while len(heard) <= len(GREETING):  # until the handshake is over
+                    heard += (got := connection.recv(1000))
+                    if not got:
+                        break
+            for start in starts:
+                for number in (start + 8, start + 9):
+                    join(b"\x08Identity\0\0\0\x05\0" + (number & 0xffffffff).to_bytes(4, "big"))
+            self.assertEqual(self.verb("list"), [])
+            for _ in range(12):
+                join()
+            self.assertEqual(self.verb("list"), [])
+        self.assertTrue(self.scheduler.running())
 
     def test_nobody_writes_the_log_of_others(self):
         forged = f"{ESCAPE}[2J\nnode 'root' joined"

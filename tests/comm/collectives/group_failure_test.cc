@@ -423,9 +423,9 @@ TEST(ZmqTransport, StrangersAreDropped) {
   transport.connect(0, peers, 1, 1);
   zmq::context_t context;
   const auto send = [&](const std::string& id, const std::vector<std::string>& parts) {
-    zmq::socket_t socket(context, zmq::socket_type::dealer);
-    if (!id.empty()) socket.set(zmq::sockopt::routing_id, id);
+    zmq::socket_t socket(context, zmq::socket_type::push);
     socket.connect(transport.self().endpoint);
+    socket.send(zmq::buffer(id), zmq::send_flags::sndmore);
     for (size_t i = 0; i < parts.size(); ++i)
       socket.send(zmq::buffer(parts[i]),
                   i + 1 < parts.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);

@@ -263,6 +263,11 @@ class RawConnection {
     }
     return true;
   }
+  void hear(size_t bytes) const {
+    std::array<char, 256> heard{};
+    for (ssize_t n = 0; bytes > 0 && (n = ::recv(fd_, heard.data(), heard.size(), 0)) > 0;)
+      bytes -= std::min(bytes, static_cast<size_t>(n));
+  }
   // Also reads the greeting of the server.
   bool ended() const {
     std::array<char, 256> greeting{};
@@ -309,6 +314,7 @@ TEST_F(CurveTest, AMessageWithoutEndEndsTheConnection) {
   std::string greeting("\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL", 16);
   greeting.resize(64);
   ASSERT_TRUE(flood.send(greeting + std::string("\x04\x1c\x05READY\x0bSocket-Type\0\0\0\6DEALER", 30)));
+  flood.hear(greeting.size() + 1);              // the handshake is over
   std::string part("\3\0\0\0\0\0\x10\0\0", 9);  // 1 MiB, and more parts follow
   part.resize(part.size() + (1 << 20), 'x');
   int parts = 0;
@@ -376,6 +382,109 @@ TEST_F(CurveTest, LargeMessagesWithAnEndAreTaken) {
   EXPECT_THAT(log_->text(), ::testing::Not(HasSubstr("without a whole message")));
 }
 
+// ---- who a peer is
+
+// A ZeroMQ client that chooses its routing id.
+class Claiming {
+ public:
+  Claiming(const std::string& endpoint, const std::string& id, const KeyPair* own = nullptr,
+           const std::string& server_key = "") {
+    socket_.set(zmq::sockopt::linger, 0);
+    socket_.set(zmq::sockopt::routing_id, id);
+    if (own != nullptr) use_curve_client(socket_, *own, server_key);
+    socket_.connect(endpoint);
+    socket_.send(zmq::buffer(control::encode(control::ToSchedulerMessage(control::ListRunsT{}))));
+  }
+  bool has_heard() {
+    zmq::message_t answer;
+    return socket_.recv(answer, zmq::recv_flags::dontwait).has_value();
+  }
+
+ private:
+  zmq::context_t context_;
+  zmq::socket_t socket_{context_, zmq::socket_type::dealer};
+};
+
+TEST_F(CurveTest, NobodyTakesThePlaceOfAPeerThatHasGone) {
+  for (const bool keys : {true, false}) {
+    const auto scheduler = keys ? server() : std::make_unique<ServerSocket>("tcp://127.0.0.1:*");
+    std::optional<ServerSocket::Received> gone;
+    {
+      ClientSocket user(keys ? address(*scheduler, user_) : SchedulerAddress(scheduler->endpoint()));
+      ASSERT_TRUE(gone = exchange(*scheduler, user));
+    }
+    for (const Stopwatch watch; scheduler->send(gone->peer, control::AliveT{}) != ServerSocket::Sent::kGone;
+         usleep(1000))
+      ASSERT_LT(watch.seconds(), kLimit);
+    while (scheduler->receive(0.05)) {
+    }
+    // ZeroMQ's own ids have five bytes.
+    Claiming eve(scheduler->endpoint(), gone->peer.substr(0, 5), keys ? &agent_ : nullptr,
+                 scheduler_.public_key);
+    std::optional<ServerSocket::Received> received;
+    for (const Stopwatch watch; !received && watch.seconds() < 1;) received = scheduler->receive(0.05);
+    EXPECT_FALSE(received && received->peer == gone->peer);
+    EXPECT_EQ(scheduler->send(gone->peer, control::AliveT{}), ServerSocket::Sent::kGone);
+    EXPECT_FALSE(eve.has_heard()) << "what was meant for the peer that has gone";
+  }
+}
+
+TEST_F(CurveTest, WhoChoosesARoutingIdIsShutOut) {
+  const auto scheduler = server();
+  Claiming eve(scheduler->endpoint(), std::string("\0abcd", 5), &user_, scheduler_.public_key);
+  Claiming mallory(scheduler->endpoint(), "mallory", &user_, scheduler_.public_key);
+  for (const Stopwatch watch; log_->text().find("(number 2)") == std::string::npos;) {
+    ASSERT_LT(watch.seconds(), kLimit) << log_->text();
+    EXPECT_EQ(scheduler->receive(0.01), std::nullopt) << "a message of it came through";
+  }
+  EXPECT_THAT(log_->text(), HasSubstr("it chooses its own routing id"));
+  EXPECT_EQ(refusal(*scheduler, address(*scheduler, agent_)), "let in");
+}
+
+TEST_F(CurveTest, AKeyMayMakeOnlySoManyConnectionsASecond) {
+  zmq::context_t context;
+  zmq::socket_t pull(context, zmq::socket_type::pull);
+  const auto gate = std::make_unique<GateKeeper>(context, pull, "test");
+  use_curve_server(pull, scheduler_);
+  gate->open({.made_at_once = 3, .made_per_second = 1e-6}, [](const std::string&) { return ""; });
+  pull.bind("tcp://127.0.0.1:*");
+  zmq::context_t others;
+  std::vector<zmq::socket_t> sockets;
+  for (int i = 0; i < 5; ++i) {
+    zmq::socket_t& socket = sockets.emplace_back(others, zmq::socket_type::push);
+    socket.set(zmq::sockopt::linger, 0);
+    use_curve_client(socket, i < 4 ? user_ : agent_, scheduler_.public_key);
+    socket.connect(pull.get(zmq::sockopt::last_endpoint));
+  }
+  wait_for_log("refused key " + user_.public_key + " from 127.0.0.1: its key makes more than");
+  for (const Stopwatch watch; gate->let_in() < 4; usleep(1000)) ASSERT_LT(watch.seconds(), kLimit);
+  EXPECT_THAT(log_->text(), ::testing::Not(HasSubstr("refused key " + agent_.public_key)));
+  EXPECT_EQ(gate->let_in(), 4u);
+  sockets.clear();
+  pull.close();
+}
+
+TEST(ConnectionsTest, EndsWhatStaysSilent) {
+  int ends[2], spoken[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, spoken), 0);
+  Connections connections("test", {.silent_seconds = 10, .unread_bytes = 100, .all_unread_bytes = 100});
+  connections.accepted(ends[0]);
+  connections.accepted(spoken[0]);
+  connections.look(100);
+  connections.read(spoken[0], 1, "key", 1);
+  connections.look(109);
+  const auto has_ended = [](int fd) {
+    char byte = 0;
+    return ::recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+  };
+  EXPECT_FALSE(has_ended(ends[1]));
+  connections.look(111);
+  EXPECT_TRUE(has_ended(ends[1]));
+  EXPECT_FALSE(has_ended(spoken[1]));
+  for (const int fd : {ends[0], ends[1], spoken[0], spoken[1]}) ::close(fd);
+}
+
 TEST(ConnectionsTest, LimitsConnectionsOfAnAddressAndOfAKey) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in where{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
@@ -394,9 +503,10 @@ TEST(ConnectionsTest, LimitsConnectionsOfAnAddressAndOfAKey) {
   };
   for (int i = 0; i < 4; ++i) connect();
   for (int i = 0; i < 3; ++i)
-    connections.read(accepted[static_cast<size_t>(i)], 10, i == 1 ? "other" : "key");
+    connections.read(accepted[static_cast<size_t>(i)], 10, i == 1 ? "other" : "key",
+                     static_cast<uint64_t>(i + 1));
   for (const auto& peer : peers) EXPECT_FALSE(peer->ended());
-  connections.read(accepted[3], 10, "key");
+  connections.read(accepted[3], 10, "key", 4);
   EXPECT_TRUE(peers[3]->ended()) << "the third with one key";
   ::close(std::exchange(accepted[3], -1));
   EXPECT_FALSE(peers[3]->send("x")) << "ended with a reset: nothing more is taken";
@@ -407,6 +517,8 @@ TEST(ConnectionsTest, LimitsConnectionsOfAnAddressAndOfAKey) {
   EXPECT_NE(connections.ended(accepted[4]), "");
   connect();
   EXPECT_FALSE(peers[6]->ended());
+  EXPECT_TRUE(connections.is_open(2));
+  EXPECT_FALSE(connections.is_open(4)) << "it was shut";
   for (const int fd : accepted)
     if (fd >= 0) ::close(fd);
   ::close(listener);
@@ -423,11 +535,10 @@ class DataSocketTest : public CurveTest {
     zero_.connect(0, ranks, 1, 1);
   }
 
-  // A socket that claims to be rank `rank`. If `own` is null, it uses no keys.
-  zmq::socket_t dealer(int rank, const KeyPair* own) {
-    zmq::socket_t socket(context_, zmq::socket_type::dealer);
+  // A socket like that of a rank. If `own` is null, it uses no keys.
+  zmq::socket_t sender(const KeyPair* own) {
+    zmq::socket_t socket(context_, zmq::socket_type::push);
     if (own != nullptr) use_curve_client(socket, *own, zero_.self().public_key);
-    socket.set(zmq::sockopt::routing_id, "0000000000000001/1/" + std::to_string(rank));
     socket.set(zmq::sockopt::linger, 500);
     return socket;
   }
@@ -435,8 +546,8 @@ class DataSocketTest : public CurveTest {
     socket.send(zmq::str_buffer("envelope"), zmq::send_flags::sndmore);
     socket.send(zmq::str_buffer("gradients"));
   }
-  void send(int rank, const KeyPair* own) {
-    zmq::socket_t socket = dealer(rank, own);
+  void send(const KeyPair* own) {
+    zmq::socket_t socket = sender(own);
     socket.connect(zero_.self().endpoint);
     send_over(socket);
     sockets_.push_back(std::move(socket));
@@ -449,7 +560,7 @@ class DataSocketTest : public CurveTest {
 };
 
 TEST_F(DataSocketTest, TakesWhatItsRanksSend) {
-  send(1, &one_);
+  send(&one_);
   Frame frame;
   ASSERT_TRUE(zero_.receive(kLimit, frame));
   EXPECT_EQ(frame.from, 1);
@@ -457,7 +568,7 @@ TEST_F(DataSocketTest, TakesWhatItsRanksSend) {
 }
 
 TEST_F(DataSocketTest, SilentStrangersEndNoConnectionOfARank) {
-  zmq::socket_t rank = dealer(1, &one_);
+  zmq::socket_t rank = sender(&one_);
   HandshakeMonitor monitor(context_, rank, HandshakeMonitor::Side::kClient);
   rank.connect(zero_.self().endpoint);
   send_over(rank);
@@ -484,7 +595,7 @@ TEST_F(DataSocketTest, ManyRanksBehindOneAddressAreLetIn) {
   zero.connect(0, ranks, 1, 1);
   std::vector<std::unique_ptr<HandshakeMonitor>> monitors;
   for (size_t rank = 1; rank < kRanks; ++rank) {
-    zmq::socket_t socket(context_, zmq::socket_type::dealer);
+    zmq::socket_t socket(context_, zmq::socket_type::push);
     monitors.push_back(std::make_unique<HandshakeMonitor>(context_, socket, HandshakeMonitor::Side::kClient));
     use_curve_client(socket, keys[rank], zero.self().public_key);
     socket.connect(zero.self().endpoint);
@@ -502,19 +613,44 @@ TEST_F(DataSocketTest, ManyRanksBehindOneAddressAreLetIn) {
 
 TEST_F(DataSocketTest, RefusesAStranger) {
   const KeyPair stranger = make_key_pair();
-  send(1, &stranger);
+  send(&stranger);
   wait_for_log("refused key " + stranger.public_key + " from 127.0.0.1: it is of no rank of this run");
-  send(1, nullptr);
+  send(nullptr);
   wait_for_log("uses no keys");
   Frame frame;
   EXPECT_FALSE(zero_.receive(0.05, frame));
   EXPECT_EQ(zero_.dropped_messages(), 0u) << "nothing of them came this far";
 }
 
+// Whatever a message says, the key is that of rank 2.
 TEST_F(DataSocketTest, ARankCannotSpeakForAnother) {
-  send(1, &two_);
+  zmq::socket_t socket = sender(&two_);
+  socket.connect(zero_.self().endpoint);
+  socket.send(zmq::str_buffer("0000000000000001/1/1"), zmq::send_flags::sndmore);
+  send_over(socket);
+  send_over(socket);
   Frame frame;
-  while (zero_.dropped_messages() == 0) ASSERT_FALSE(zero_.receive(0.01, frame));
+  ASSERT_FALSE(zero_.receive(0.01, frame) && frame.from == 1);
+  for (const Stopwatch watch; frame.from < 0 && watch.seconds() < kLimit;) zero_.receive(0.01, frame);
+  EXPECT_EQ(frame.from, 2);
+  EXPECT_EQ(zero_.dropped_messages(), 1u) << "that with a name in front";
+}
+
+// ZeroMQ lets a peer choose the id under which a ROUTER knows it. An id that ZeroMQ gives itself later would end
+// the process.
+TEST_F(DataSocketTest, APeerThatChoosesARoutingIdIsNotLetIn) {
+  zmq::socket_t other(context_, zmq::socket_type::dealer);
+  other.set(zmq::sockopt::linger, 0);
+  use_curve_client(other, two_, zero_.self().public_key);
+  other.set(zmq::sockopt::routing_id, std::string("\0abcd", 5));
+  other.connect(zero_.self().endpoint);
+  send_over(other);
+  send(&one_);
+  Frame frame;
+  ASSERT_TRUE(zero_.receive(kLimit, frame));
+  EXPECT_EQ(frame.from, 1);
+  EXPECT_FALSE(zero_.receive(0.1, frame));
+  EXPECT_EQ(zero_.dropped_messages(), 0u);
 }
 
 TEST_F(DataSocketTest, ARankThatIsRefusedHearsOfIt) {
