@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -22,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kData = ".data", *kManifest = ".manifest";
+constexpr const char *kData = ".data", *kManifest = ".manifest", *kSenders = ".senders";
 // The bytes of the data file that are locked: by everybody who uses the entry, and by the one who fills it.
 constexpr uint32_t kUse = 0, kFill = 1;
 constexpr mode_t kMode = 0644;
@@ -101,6 +102,7 @@ std::optional<Descriptor> locked_alone(const fs::path& path) {
 // The manifest goes first. If this is cut short, data without a manifest is left: that is not an entry, and
 // its room can still be reclaimed.
 bool unlink_entry(const fs::path& data) {
+  ::unlink(fs::path(data).replace_extension(kSenders).c_str());
   ::unlink(fs::path(data).replace_extension(kManifest).c_str());
   return ::unlink(data.c_str()) == 0;
 }
@@ -198,7 +200,8 @@ class StoreRoom {
     if (entry.kept) return false;
     const auto file = locked_alone(entry.path);
     if (!file) return false;
-    log_info("removes {} from {} to make room", entry.path.filename().string(), folder_.string());
+    // Not for the log of a run: its owner would learn what others have there.
+    log_for_owner("removes {} from {} to make room", entry.path.filename().string(), folder_.string());
     return unlink_entry(entry.path);
   }
 
@@ -260,14 +263,17 @@ void StoredContent::verify_next() {
   set(next_, look_at(next_) ? State::kThere : State::kMissing);
 }
 
-bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
+bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes, bool again) {
   if (!manifest_.is_chunk(chunk, bytes))
     throw FormatError("chunk " + std::to_string(chunk) + " of data " + to_text(manifest_.id()) +
                       " does not have the hash in its manifest");
-  if (state_[chunk] == State::kUnknown) set(chunk, look_at(chunk) ? State::kThere : State::kMissing);
-  if (state_[chunk] == State::kThere) return false;
-  if (!writable()) throw Error(path_.string() + ": is damaged, and others may fill it; start again");
-  room_->take(path_, bytes.size());
+  if (state_[chunk] == State::kUnknown && !again)
+    set(chunk, look_at(chunk) ? State::kThere : State::kMissing);
+  const bool was_there = state_[chunk] == State::kThere;
+  if (was_there && !(again && may_write_)) return false;
+  if (!was_there && !writable())
+    throw Error(path_.string() + ": is damaged, and others may fill it; start again");
+  if (!was_there) room_->take(path_, bytes.size());
   for (uint64_t at = manifest_.chunk_begin(chunk); !bytes.empty();) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
@@ -276,7 +282,7 @@ bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
     at += static_cast<uint64_t>(n);
   }
   set(chunk, State::kThere);
-  return true;
+  return !was_there;
 }
 
 void StoredContent::sync() {
@@ -309,6 +315,8 @@ fs::path ContentStore::data_path(const ContentId& id) const { return folder_ / (
 fs::path ContentStore::manifest_path(const ContentId& id) const {
   return folder_ / (to_text(id) + kManifest);
 }
+
+fs::path ContentStore::senders_path(const ContentId& id) const { return folder_ / (to_text(id) + kSenders); }
 
 std::set<ContentId> ContentStore::contents() const {
   std::set<ContentId> contents;
@@ -412,6 +420,26 @@ bool ContentStore::link_to(const ContentId& id, const fs::path& to) const {
   if (!fs::exists(data_path(id), failure)) return false;
   link_or_copy(data_path(id), to);
   return true;
+}
+
+void ContentStore::require_room(uint64_t bytes) const { room_->require({}, bytes); }
+
+void ContentStore::note_sender(const ContentId& id, const std::string& name) {
+  if (has_sent(id, name)) return;
+  const fs::path path = senders_path(id);
+  std::error_code none;
+  AtomicFile list(path);
+  list.write((fs::exists(path, none) ? read_text_file(path) : "") + name + "\n");
+  list.commit();
+}
+
+bool ContentStore::has_sent(const ContentId& id, const std::string& name) const {
+  std::error_code none;
+  if (!fs::exists(senders_path(id), none) || !fs::exists(manifest_path(id), none)) return false;
+  std::istringstream lines(read_text_file(senders_path(id)));
+  for (std::string line; std::getline(lines, line);)
+    if (line == name) return true;
+  return false;
 }
 
 void ContentStore::protect(std::set<std::string> kept, std::set<std::string> last) {

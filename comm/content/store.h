@@ -2,7 +2,8 @@
 // may be there in whole or in part. The scheduler has a store for the data of submitted runs, and an agent
 // has one for what it fetched.
 //
-// An entry is two files: ID.manifest, and ID.data, which has the full size from the start. No file records
+// An entry is two files: ID.manifest, and ID.data, which has the full size from the start. A third one,
+// ID.senders, has the names of those who have sent all of it, one a line. No file records
 // which chunks are there. Opening an entry therefore reads the data and compares the hash of each chunk
 // (about 1 GB/s). A chunk that a killed writer did not finish and a chunk that was damaged later, or
 // that the disk cannot read, look the same: all are missing.
@@ -65,8 +66,9 @@ class StoredContent {
   void verify_next();
   // Adds a chunk. Returns false if the chunk is there already; to find out, it checks a chunk that was not
   // checked yet. Throws FormatError if the bytes do not match the manifest. Throws Error if there is no
-  // room for them, or if this process may no longer fill the entry.
-  bool put(size_t chunk, std::span<const std::byte> bytes);
+  // room for them, or if this process may no longer fill the entry. `again`: writes the chunk in any case, and
+  // checks nothing before, so that the time tells nobody whether it was there.
+  bool put(size_t chunk, std::span<const std::byte> bytes, bool again = false);
   // Returns when the chunks that were put are on the disk, so that a power cut does not take them.
   void sync();
   // Reads a chunk. Returns nothing if the chunk is missing or has been damaged; a damaged chunk counts as
@@ -124,6 +126,14 @@ class ContentStore {
   // some of which may be missing. False if there is no such entry.
   bool link_to(const ContentId& id, const std::filesystem::path& to) const;
 
+  // Throws Error as open() would for an entry of `bytes` bytes that is not there yet.
+  void require_room(uint64_t bytes) const;
+
+  // Notes that somebody has sent all bytes of an entry, and so proved to have them. That is known as long as the
+  // entry exists, also to other processes. `name` has no line end.
+  void note_sender(const ContentId& id, const std::string& name);
+  bool has_sent(const ContentId& id, const std::string& name) const;
+
   // The addresses of all entries, in the order in which they would be removed to make room.
   std::vector<std::string> in_order_of_removal() const;
   // False if somebody has the entry open.
@@ -135,6 +145,7 @@ class ContentStore {
  private:
   std::filesystem::path data_path(const ContentId& id) const;
   std::filesystem::path manifest_path(const ContentId& id) const;
+  std::filesystem::path senders_path(const ContentId& id) const;
 
   const std::filesystem::path folder_;
   const std::shared_ptr<StoreRoom> room_;

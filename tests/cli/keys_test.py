@@ -22,6 +22,14 @@ class PoolWithKeys(ProgramTest):
         wait_until(endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
         self.address = endpoint.read_text().strip()
 
+    def start_with_state(self):
+        self.scheduler.signal(signal.SIGTERM)
+        self.assert_ends(self.scheduler, 0)
+        (self.pool / "endpoint").unlink()
+        self.scheduler = self.start("modelet-scheduler", "--config", self.pool / "scheduler.toml", "--state", self.pool / "state")
+        wait_until((self.pool / "endpoint").exists, lambda: f"scheduler started: {self.scheduler}")
+        self.address = (self.pool / "endpoint").read_text().strip()
+
     def allow(self, *lines):
         self.allowed.write_text("".join(f"{role} {self.public[key]} {name}\n" for role, key, name in lines))
 
@@ -151,14 +159,23 @@ class PoolWithKeys(ProgramTest):
         wait_until(lambda: self.verb("nodes").events()[0]["run"] == 0, "the agent is free")
         self.assertEqual(self.verb("submit", self.experiment, "--resume", out, "--watch", "--set", f"train.epochs={epochs}").events()[-1]["event"], "finished")
 
+    def test_nobody_learns_what_others_have_in_the_store(self):
+        self.start_with_state()
+        self.allow(("user", "user", "alice"), ("user", "stranger", "mallory"))
+
+        def sent_by(key):
+            done = self.verb("submit", self.experiment, "--nodes", "1", "--wait", key=key)
+            return [event["data"] for event in done.events("sending") if event["bytes"] == event["total_bytes"]]
+        everything = sent_by("user")
+        self.assertEqual(len(everything), 2, "training and test data")
+        self.assertEqual(sent_by("user"), [])
+        self.assertEqual(sent_by("stranger"), everything)
+        self.start_with_state()
+        self.assertEqual(sent_by("user"), [], "what a key has sent is known after a restart")
+
     def test_nobody_takes_the_folders_that_an_agent_gives_to_runs(self):
         """If a user got one of them, or all, the runs of other users would fail."""
-        self.scheduler.signal(signal.SIGTERM)
-        self.assert_ends(self.scheduler, 0)
-        (self.pool / "endpoint").unlink()
-        self.scheduler = self.start("modelet-scheduler", "--config", self.pool / "scheduler.toml", "--state", self.pool / "state")
-        wait_until((self.pool / "endpoint").exists, lambda: f"scheduler started: {self.scheduler}")
-        self.address = (self.pool / "endpoint").read_text().strip()
+        self.start_with_state()
         self.allow(("agent", "agent", "office"), ("user", "user", "alice"), ("user", "stranger", "mallory"))
         self.agent("a", *self.own("agent"))
         wait_until(lambda: self.nodes() == ["a"], "the agent registers")

@@ -70,8 +70,8 @@ DataCore::Answers DataCore::tick(double now) {
 DataCore::Message DataCore::wanted(const std::string& address, Entry& entry) {
   const StoredContent& content = *entry.content;
   if (!content.complete())
-    log_info("data {} of {} bytes: {} of {} chunks are sent to the store", address,
-             content.manifest().bytes(), content.missing().size(), content.manifest().chunks());
+    log_for_owner("data {} of {} bytes: {} of {} chunks are sent to the store", address,
+                  content.manifest().bytes(), content.missing().size(), content.manifest().chunks());
   note_if_whole(entry);
   return msg::WantedT{{}, address, content.missing()};
 }
@@ -107,6 +107,8 @@ std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Recei
     if (options_.why_not)
       if (const std::string reason = options_.why_not(received.sender, received.message); !reason.empty())
         throw Error(reason);
+    if (options_.is_early && options_.is_early(received.sender, received.message))
+      return msg::LaterT{{}, "no run for which this agent works needs this data now"};
     if (!has_place(received))
       return msg::LaterT{{}, fmt::format("it serves {} connections, as many as it may", served_.size())};
     return std::visit(
@@ -129,7 +131,7 @@ std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Recei
 
 DataCore::Message DataCore::refusal(const std::exception& error) {
   if (refusals_.next())
-    log_info("refused a message about data: {} (number {})", error.what(), refusals_.count());
+    log_for_owner("refused a message about data: {} (number {})", error.what(), refusals_.count());
   return msg::RefusedT{{}, error.what()};
 }
 
@@ -167,12 +169,10 @@ std::optional<DataCore::Message> DataCore::on(const msg::ServerSocket::Received&
   const auto manifest = Manifest::parse(bytes_of(message.manifest));
   const std::string address = to_text(manifest.id());
   const std::string& key = received.sender.name;
-  const bool is_new = !entries_.contains(address);
-  if (is_new) require_quota(key, address, message.manifest.size() + store_.bytes_to_come(manifest), true);
+  if (!key.empty() && !has_sent(key, address)) return offered_first(received, message, manifest);
   Entry& entry = opened(address, manifest, key);
   entry.offered = true;
   entry.of_snapshot = message.run != 0;
-  if (is_new && !key.empty()) sent_[key].emplace(address, message.manifest.size());
   if (!entry.content->verified()) {
     entry.offered_by.insert(received.peer);
     return std::nullopt;
@@ -180,14 +180,62 @@ std::optional<DataCore::Message> DataCore::on(const msg::ServerSocket::Received&
   return wanted(address, entry);
 }
 
+// A key offers a file of which it has not sent everything yet. Nothing here depends on whether the store has it.
+DataCore::Message DataCore::offered_first(const msg::ServerSocket::Received& received,
+                                          const msg::OfferT& message, const Manifest& manifest) {
+  const std::string address = to_text(manifest.id());
+  const std::string& key = received.sender.name;
+  if (const auto sent = sent_[key].find(address);
+      sent != sent_[key].end() && (sent->second.to_come == 0 || !store_.manifest(manifest.id())))
+    sent_[key].erase(sent);  // what was sent was removed to make room
+  const auto known = sent_[key].find(address);
+  if (known == sent_[key].end() || !entries_.contains(address)) {
+    const bool is_new = known == sent_[key].end();
+    require_quota(key, address, is_new ? message.manifest.size() + manifest.bytes() : known->second.to_come,
+                  true);
+    require_place(key);
+    store_.require_room(manifest.bytes());
+  }
+  Entry& entry = opened(address, manifest, key);
+  entry.offered = true;
+  entry.of_snapshot = message.run != 0;
+  const Sent& sent = sent_[key]
+                         .try_emplace(address, Sent{message.manifest.size(), manifest.bytes(),
+                                                    std::vector<bool>(manifest.chunks())})
+                         .first->second;
+  msg::WantedT wanted{{}, address, {}};
+  for (uint32_t chunk = 0; chunk < sent.chunks.size(); ++chunk)
+    if (!sent.chunks[chunk]) wanted.chunks.push_back(chunk);
+  if (wanted.chunks.empty()) note_whole(key, entry);  // a file without bytes
+  return wanted;
+}
+
 DataCore::Message DataCore::on(const msg::ServerSocket::Received& received, const msg::PutChunkT& message) {
   const std::string& key = received.sender.name;
+  const bool counts = is_sending(key, message.data);
+  if (!key.empty() && !counts && !has_sent(key, message.data))
+    throw Error("data " + message.data + " was not offered: " + options_.names.remedy);
   StoredContent& content = entry(message.data);
-  if (!content.has(message.chunk)) require_quota(key, message.data, message.bytes.size(), false);
-  if (content.put(message.chunk, bytes_of(message.bytes)) && !key.empty())
-    sent_[key][message.data] += message.bytes.size();
-  note_if_whole(entries_.at(message.data));
-  return msg::ChunkStoredT{{}, message.data, message.chunk};
+  const msg::ChunkStoredT stored{{}, message.data, message.chunk};
+  if (!counts) {
+    content.put(message.chunk, bytes_of(message.bytes));
+    note_if_whole(entries_.at(message.data));
+    return stored;
+  }
+  require_quota(key, message.data, message.bytes.size(), false);
+  content.put(message.chunk, bytes_of(message.bytes), true);
+  Sent& sent = sent_[key].at(message.data);
+  if (sent.chunks[message.chunk]) return stored;
+  sent.chunks[message.chunk] = true;
+  sent.bytes += message.bytes.size();
+  sent.to_come -= message.bytes.size();
+  if (sent.to_come == 0) note_whole(key, entries_.at(message.data));
+  return stored;
+}
+
+void DataCore::note_whole(const std::string& key, Entry& entry) {
+  note_if_whole(entry);
+  store_.note_sender(entry.content->manifest().id(), key);
 }
 
 // Throws Error if the key would have more in the store than one key may; `with_reserved`: together with what
@@ -199,7 +247,7 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
   const uint64_t most = options_.key_bytes > 0 ? options_.key_bytes : options_.store_bytes / 2;
   const auto all = [&] {
     uint64_t sum = bytes + (with_reserved ? reserved_by(key) : 0);
-    for (const auto& [data, sent] : of_key) sum += sent;
+    for (const auto& [data, sent] : of_key) sum += sent.bytes;
     return sum;
   };
   uint64_t now = all();  // gone through again only when something was removed
@@ -223,12 +271,12 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
         key, now, most, options_.names.limit_of_key));
 }
 
-// The bytes that are still to come of the key's open entries.
+// The bytes that are still to come of the files that the key has offered.
 uint64_t DataCore::reserved_by(const std::string& key) const {
   uint64_t bytes = 0;
-  for (const auto& [address, entry] : entries_)
-    if (entry.key == key && !entry.content->complete())
-      bytes += store_.bytes_to_come(entry.content->manifest());
+  if (const auto of_key = sent_.find(key); of_key != sent_.end())
+    for (const auto& [address, sent] : of_key->second)
+      if (entries_.contains(address)) bytes += sent.to_come;
   return bytes;
 }
 
@@ -270,16 +318,7 @@ DataCore::Entry& DataCore::opened(const std::string& address, const Manifest& ma
                                   const std::string& key) {
   auto found = entries_.find(address);
   if (found == entries_.end()) {
-    close_unused();
-    open_what_runs_need();  // before anything is removed to make room
-    if (entries_.size() >= options_.most_open) close_longest_unused();
-    if (entries_.size() >= options_.most_open)
-      throw Error(fmt::format("{} files are open in {}, the most that may be: try again in a few minutes",
-                              options_.most_open, options_.names.store));
-    if (has_most_open(key))
-      throw Error(fmt::format(
-          "the key '{}' has {} files open in {}, the most that one may: try again in a few minutes", key,
-          options_.most_open_of_key, options_.names.store));
+    require_place(key);
     auto content = store_.open_unverified(manifest);
     if (!content) throw Busy(address, options_.names);
     found = entries_.insert_or_assign(address, Entry{.content = std::move(content), .key = key}).first;
@@ -315,10 +354,30 @@ DataCore::Answers DataCore::work() {
   return answers;
 }
 
-bool DataCore::has_most_open(const std::string& key) const {
-  const auto of_key =
-      std::ranges::count_if(entries_, [&](const auto& open) { return open.second.key == key; });
-  return !key.empty() && static_cast<size_t>(of_key) >= options_.most_open_of_key;
+// Makes a place for one more open file. Throws Error if no more may be open, or no more of this key.
+void DataCore::require_place(const std::string& key) {
+  close_unused();
+  open_what_runs_need();  // before anything is removed to make room
+  if (entries_.size() >= options_.most_open) close_longest_unused();
+  if (entries_.size() >= options_.most_open)
+    throw Error(fmt::format("{} files are open in {}, the most that may be: try again in a few minutes",
+                            options_.most_open, options_.names.store));
+  if (key.empty()) return;
+  const auto of_key = std::ranges::count_if(entries_, [&](const auto& open) {
+    return open.second.key == key || is_sending(key, open.first);  // others may have opened it
+  });
+  if (static_cast<size_t>(of_key) >= options_.most_open_of_key)
+    throw Error(
+        fmt::format("the key '{}' has {} files open in {}, the most that one may: try again in a few minutes",
+                    key, options_.most_open_of_key, options_.names.store));
+}
+
+// Whether the key has offered the file, and has not sent all of it.
+bool DataCore::is_sending(const std::string& key, const std::string& address) const {
+  const auto of_key = sent_.find(key);
+  if (of_key == sent_.end()) return false;
+  const auto sent = of_key->second.find(address);
+  return sent != of_key->second.end() && sent->second.to_come > 0;
 }
 
 std::map<std::string, size_t> DataCore::open_of_keys() const {
@@ -346,7 +405,7 @@ void DataCore::open_what_runs_need() {
       entries_[address] = {.content = std::move(content), .used = now_, .key = key};
       ++open[key];
     } catch (const std::exception& error) {  // the run that needs it will be told; the others are opened
-      if (refusals_.next()) log_warning("data {} of a run cannot be opened: {}", address, error.what());
+      if (refusals_.next()) log_for_owner("data {} of a run cannot be opened: {}", address, error.what());
     }
   }
 }

@@ -17,6 +17,10 @@
 // DataCore never waits, not even for another process that is filling or checking an entry of the store: a
 // client that asks for such an entry is told to ask again.
 //
+// With keys, a key is told only of what it has sent itself: until it has sent all of a file, it is asked for
+// each chunk, whether the store has it or not, and all of the file counts against its share. So nobody learns
+// from the answers what others have there.
+//
 // The owner of a DataCore decides who may do what (`why_not`). One thread.
 #pragma once
 
@@ -65,6 +69,8 @@ struct DataServerOptions {
   // Returns the reason why a sender may not send a message; empty if it may. No function: everybody may.
   // Called on the core's thread.
   std::function<std::string(const Identity& sender, const control::ToSchedulerMessage&)> why_not = {};
+  // Returns whether a sender may not send a message yet, and must ask again later. Like why_not.
+  std::function<bool(const Identity& sender, const control::ToSchedulerMessage&)> is_early = {};
 };
 
 class DataCore {
@@ -93,6 +99,10 @@ class DataCore {
   Answers work();
   // Call about every second.
   Answers tick(double now);
+  // Whether the key with this name has sent all of the file. Any thread.
+  bool has_sent(const std::string& key, const std::string& address) const {
+    return store_.has_sent(parse_content_id(address), key);
+  }
   // The peer is gone: it gets no more answers, and its place is free.
   void gone(const std::string& peer);
   // The peer could not be told what is missing of this data, because it does not read. tick() tells it
@@ -112,6 +122,12 @@ class DataCore {
     double asked = 0;
     std::string key;
   };
+  // What a key has sent of a file.
+  struct Sent {
+    uint64_t bytes = 0;             // manifest included
+    uint64_t to_come = 0;           // bytes of the other chunks
+    std::vector<bool> chunks = {};  // [chunks of the file] sent since the scheduler was started
+  };
   using Entries = std::map<std::string, Entry>;  // by address
   using Message = control::FromSchedulerMessage;
 
@@ -123,6 +139,11 @@ class DataCore {
   std::optional<Message> on(const control::ServerSocket::Received& received, const control::OfferT& message);
   Message on(const control::ServerSocket::Received& received, const control::PutChunkT& message);
   void require_quota(const std::string& key, const std::string& address, uint64_t bytes, bool with_reserved);
+  Message offered_first(const control::ServerSocket::Received& received, const control::OfferT& message,
+                        const Manifest& manifest);
+  void require_place(const std::string& key);
+  bool is_sending(const std::string& key, const std::string& address) const;
+  void note_whole(const std::string& key, Entry& entry);
   uint64_t reserved_by(const std::string& key) const;
   Message on(const control::FetchManifestT& message);
   Message on(const control::FetchChunkT& message);
@@ -132,7 +153,6 @@ class DataCore {
   Message wanted(const std::string& address, Entry& entry);
   void tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers);
   void note_if_whole(Entry& entry);
-  bool has_most_open(const std::string& key) const;
   void open_what_runs_need();
   std::map<std::string, size_t> open_of_keys() const;
   bool is_crowded(const std::string& key, size_t open_of_key) const;
@@ -146,9 +166,9 @@ class DataCore {
   std::map<std::string, std::string> kept_;  // address -> key
   Entries entries_;                          // open
   std::map<std::string, Place> served_;      // connections with a place
-  // Key -> address -> bytes that the key has sent for it since the scheduler was started, manifest
-  // included. Empty if there are no keys, because then peers cannot be told apart.
-  std::map<std::string, std::map<std::string, uint64_t>> sent_;
+  // Key -> address -> what it has sent since the scheduler was started. Empty if there are no keys, because
+  // then peers cannot be told apart.
+  std::map<std::string, std::map<std::string, Sent>> sent_;
 };
 
 }  // namespace modelet::comm

@@ -6,7 +6,7 @@
 // Clients are answered in turn, one chunk at a time, and each has only a few questions under way, so all
 // get their share.
 //
-// Any thread may call keep(), close(), endpoint() and port(). The destructor stops the thread.
+// Any thread may call keep(), close(), has_sent(), endpoint() and port(). The destructor stops the thread.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,9 @@ class DataServer {
 
   const std::string& endpoint() const { return socket_.endpoint(); }
   uint16_t port() const;  // only if the endpoint has one
+  bool has_sent(const std::string& key, const std::string& address) const {
+    return core_.has_sent(key, address);
+  }
   // As DataCore, a little later.
   void keep(std::map<std::string, std::string> addresses, std::set<std::string> remove_last = {});
   void close(const std::vector<std::string>& addresses);

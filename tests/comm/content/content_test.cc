@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/system/file.h"
+#include "base/system/log.h"
 #include "comm/content/store.h"
 #include "tests/error_of.h"
 #include "tests/processes.h"
@@ -360,6 +361,20 @@ TEST_F(ContentStoreTest, RoomIsTakenByWhatCameNotByWhatWasPromised) {
     EXPECT_TRUE(small.open(manifest_of(random_bytes(6 * kChunk, seed))));
   EXPECT_EQ(bytes_taken(folder), before);
   EXPECT_TRUE(small.open(manifest_of(used))->complete()) << "promises drive nothing out";
+}
+
+// The log of a run is for its user, who must not learn what others have in the same folder.
+TEST_F(ContentStoreTest, WhatIsRemovedForARunIsNotInItsLog) {
+  start_logging("content_test");
+  LogTail log_of_run(1 << 20);
+  ContentStore small(folder, 4 * kChunk, "--limit");
+  const Bytes theirs = random_bytes(3 * kChunk, 8), own = random_bytes(3 * kChunk, 9);
+  fill(*small.open(manifest_of(theirs)), theirs);
+  fill(*small.open(manifest_of(own)), own);
+  ASSERT_FALSE(small.manifest(manifest_of(theirs).id())) << "it was removed to make room";
+  log_info("something of the run");
+  const std::vector<std::string> lines = log_of_run.take(SIZE_MAX);
+  EXPECT_EQ(lines.size(), 1u) << testing::PrintToString(lines);
 }
 
 TEST_F(ContentStoreTest, RemovesWhatNobodyHasOpen) {

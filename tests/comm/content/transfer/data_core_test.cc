@@ -275,9 +275,7 @@ TEST_F(KeysTest, OneKeyMayHaveOnlySoMuchInTheStore) {
   offer_as(narrow, "greedy", first);
   for (const uint32_t chunk : {0u, 1u})
     only<msg::ChunkStoredT>(put_as(narrow, "greedy", first, chunk), "greedy");
-  offer_as(narrow, "other", second);
-  only<msg::ChunkStoredT>(put_as(narrow, "greedy", second, 0), "greedy");
-  EXPECT_THAT(only<msg::RefusedT>(put_as(narrow, "greedy", second, 1), "greedy").reason,
+  EXPECT_THAT(only<msg::RefusedT>(offer_as(narrow, "greedy", second), "greedy").reason,
               HasSubstr("the key 'greedy' would have"));
   offer_as(narrow, "other", third);
   for (const uint32_t chunk : {0u, 1u})
@@ -285,7 +283,7 @@ TEST_F(KeysTest, OneKeyMayHaveOnlySoMuchInTheStore) {
   // Data that no run needs any more makes room for the next data of its own key, but not for data of other
   // keys.
   narrow.keep({{address_of(second), "greedy"}});
-  only<msg::ChunkStoredT>(put_as(narrow, "greedy", second, 1), "greedy");
+  only<msg::WantedT>(offer_as(narrow, "greedy", second), "greedy");
   EXPECT_FALSE(fs::exists(folder / (address_of(first) + ".data")));
   EXPECT_TRUE(fs::exists(folder / (address_of(third) + ".data")));
 }
@@ -294,7 +292,7 @@ TEST_F(KeysTest, OneKeyMayHaveOnlySoMuchInTheStore) {
 // make room for the next.
 TEST_F(KeysTest, WhatIsRefusedIsNotCharged) {
   const uint64_t manifest_bytes = manifest_of(file_of(1, 0)).encode().size();
-  DataCore narrow({.store = folder, .key_bytes = 65 * manifest_bytes + 64 * kChunk});
+  DataCore narrow({.store = folder, .key_bytes = 65 * (manifest_bytes + kChunk)});
   constexpr int kOpen = 64, kRefused = 20;
   for (int i = 0; i < kOpen; ++i) only<msg::WantedT>(offer_as(narrow, "greedy", file_of(1, i)), "greedy");
   for (int i = kOpen; i < kOpen + kRefused; ++i) {
@@ -337,13 +335,78 @@ TEST_F(KeysTest, AFileThatWasNotSentMakesRoomForTheNext) {
   EXPECT_FALSE(fs::exists(folder / (address_of(first) + ".data")));
 }
 
-// What is there already takes no more room, whoever sent it.
+// What the key has sent already takes no more room.
 TEST_F(KeysTest, AFileThatIsThereMayBeLargerThanAKeysShare) {
   const Bytes file = file_of(4, 1);
   put(file, 4);
+  store.note_sender(manifest_of(file).id(), "modest");
   DataCore narrow({.store = folder, .key_bytes = 2 * kChunk});
   EXPECT_THAT(offer_as(narrow, "modest", file), IsEmpty());
   EXPECT_TRUE(narrow.has_work());
+}
+
+// Answers, and what is refused, say nothing of what others have in the store.
+TEST_F(KeysTest, WhatOthersHaveSentIsNotTold) {
+  const Bytes theirs = file_of(3, 1), nobodys = file_of(3, 2);
+  only<msg::WantedT>(offer_as(core, "alice", theirs), "alice");
+  EXPECT_FALSE(core.has_sent("alice", address_of(theirs)));
+  for (const uint32_t chunk : {0u, 1u, 2u})
+    only<msg::ChunkStoredT>(put_as(core, "alice", theirs, chunk), "alice");
+  EXPECT_TRUE(core.has_sent("alice", address_of(theirs)));
+  EXPECT_FALSE(core.has_sent("mallory", address_of(theirs)));
+  for (const Bytes& file : {theirs, nobodys}) {
+    const std::string address = address_of(file);
+    const std::string refused = only<msg::RefusedT>(put_as(core, "eve", file, 0), "eve").reason;
+    EXPECT_EQ(refused.substr(refused.find(address) + address.size()),
+              " was not offered: submit the run again");
+    EXPECT_THAT(only<msg::WantedT>(offer_as(core, "mallory", file), "mallory").chunks, ElementsAre(0, 1, 2));
+    only<msg::ChunkStoredT>(put_as(core, "mallory", file, 1), "mallory");
+    EXPECT_THAT(only<msg::WantedT>(offer_as(core, "mallory", file), "mallory").chunks, ElementsAre(0, 2));
+    EXPECT_FALSE(core.has_sent("mallory", address));
+    for (const uint32_t chunk : {0u, 2u})
+      only<msg::ChunkStoredT>(put_as(core, "mallory", file, chunk), "mallory");
+    EXPECT_TRUE(core.has_sent("mallory", address));
+    EXPECT_THAT(only<msg::WantedT>(offer_as(core, "mallory", file), "mallory").chunks, IsEmpty());
+  }
+}
+
+TEST_F(KeysTest, WhatOthersHaveSentCountsForEachKey) {
+  const Bytes theirs = file_of(3, 1), nobodys = file_of(3, 2);
+  put(theirs, 3);
+  const uint64_t manifest_bytes = manifest_of(theirs).encode().size();
+  DataCore narrow({.store = folder, .key_bytes = 2 * kChunk + manifest_bytes});
+  for (const Bytes& file : {theirs, nobodys})
+    EXPECT_THAT(only<msg::RefusedT>(offer_as(narrow, "mallory", file), "mallory").reason,
+                HasSubstr("the key 'mallory' would have"));
+  DataCore full({.store = folder, .store_bytes = 4 * kChunk, .key_bytes = 4 * kChunk});
+  full.keep({{address_of(theirs), "alice"}});
+  for (const Bytes& file : {theirs, nobodys})
+    EXPECT_THAT(only<msg::RefusedT>(offer_as(full, "mallory", file), "mallory").reason,
+                HasSubstr("does not fit"));
+}
+
+// A run may name only what its key has sent. So this must outlive the process, but not the file.
+TEST_F(KeysTest, WhoHasSentAFileIsKnownAsLongAsItIsThere) {
+  const Bytes file = file_of(1, 1);
+  only<msg::WantedT>(offer_as(core, "alice", file), "alice");
+  only<msg::ChunkStoredT>(put_as(core, "alice", file, 0), "alice");
+  EXPECT_TRUE(DataCore({.store = folder}).has_sent("alice", address_of(file)));
+  core.close({address_of(file)});
+  ASSERT_TRUE(store.remove(manifest_of(file).id()));
+  put(file, 1);
+  EXPECT_FALSE(core.has_sent("alice", address_of(file)));
+  EXPECT_THAT(only<msg::WantedT>(offer_as(core, "alice", file), "alice").chunks, ElementsAre(0));
+}
+
+TEST_F(KeysTest, WhatIsEarlyIsAskedForAgain) {
+  const Bytes file = file_of(1, 1);
+  put(file, 1);
+  DataCore strict({.store = folder, .is_early = [](const Identity& sender, const msg::ToSchedulerMessage&) {
+                     return sender.name != "alice";
+                   }});
+  for (const std::string& address : {address_of(file), address_of(file_of(1, 2))})
+    only<msg::LaterT>(ask_as(strict, "eve", "eve", msg::FetchChunkT{{}, address, 0}), "eve");
+  only<msg::ChunkT>(ask_as(strict, "alice", "alice", msg::FetchChunkT{{}, address_of(file), 0}), "alice");
 }
 
 TEST_F(KeysTest, TheRunsOfOneKeyCannotHoldAllThatMayBeOpen) {
