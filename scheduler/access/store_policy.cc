@@ -24,6 +24,20 @@ void StorePolicy::set_results(std::multimap<std::string, std::string> results) {
   results_ = std::move(results);
 }
 
+void StorePolicy::set_files_of_agents(std::multimap<std::string, std::string> files) {
+  const std::lock_guard lock(mutex_);
+  files_of_agents_ = std::move(files);
+}
+
+bool StorePolicy::is_early(const comm::Identity& sender,
+                           const comm::control::ToSchedulerMessage& message) const {
+  const std::string* address = fetched_address(message);
+  if (sender.role != Role::kAgent || address == nullptr) return false;
+  const std::lock_guard lock(mutex_);
+  const auto [first, last] = files_of_agents_.equal_range(*address);
+  return std::none_of(first, last, [&](const auto& file) { return file.second == sender.name; });
+}
+
 std::string StorePolicy::why_not(const comm::Identity& sender,
                                  const comm::control::ToSchedulerMessage& message) const {
   const auto* offer = std::get_if<comm::control::OfferT>(&message);

@@ -1,5 +1,6 @@
 // StorePolicy: who may do what at the scheduler's port for data. Users offer the data of runs, and agents
-// fetch it. Agents offer the files of snapshots, and users fetch those of their own runs. Thread-safe.
+// fetch that of the runs for which they work. Agents offer the files of snapshots, and users fetch those of
+// their own runs. To know an address is no right. Thread-safe.
 #pragma once
 
 #include <map>
@@ -16,6 +17,12 @@ class StorePolicy {
   // and administrators may fetch the file. Several runs may have made the same file.
   void set_results(std::multimap<std::string, std::string> results);
 
+  // `files` maps each address that the present run of an agent names to the agent's key.
+  void set_files_of_agents(std::multimap<std::string, std::string> files);
+  // Whether an agent asks for a file that its present run does not name. It may be told of a run before this
+  // object is, and should ask again.
+  bool is_early(const comm::Identity& sender, const comm::control::ToSchedulerMessage& message) const;
+
   // Returns the reason why `sender` may not send this message, or "" if it may. In a pool without keys
   // everybody may do everything.
   std::string why_not(const comm::Identity& sender, const comm::control::ToSchedulerMessage& message) const;
@@ -24,7 +31,7 @@ class StorePolicy {
   bool is_result_of(const std::string& address, const comm::Identity& reader) const;
 
   mutable std::mutex mutex_;
-  std::multimap<std::string, std::string> results_;
+  std::multimap<std::string, std::string> results_, files_of_agents_;
 };
 
 }  // namespace modelet::scheduler

@@ -119,6 +119,11 @@ std::string Core::why_not_registered(const std::string& peer, const msg::Registe
   for (const std::string* key : {&message.holder_key, &message.fetch_key})
     if (!key->empty() && !comm::is_key(*key))
       return fmt::format("an agent's keys have {} hexadecimal digits", 2 * comm::kKeyBytes);
+  // Only a socket in a folder that is closed to others needs no key.
+  const bool has_folder = message.holder_endpoint.starts_with("ipc://");
+  if (!sender_.name.empty() && !message.holder_endpoint.empty() && !has_folder &&
+      (message.holder_key.empty() || message.fetch_key.empty()))
+    return "an agent with a key needs keys for the parts of snapshots as well";
   const auto same_peer = node_of_peer_.find(peer);
   if (same_peer != node_of_peer_.end() && pool_.nodes.at(same_peer->second).info.name != message.name)
     return "this connection has registered another agent already";

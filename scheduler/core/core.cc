@@ -175,13 +175,21 @@ std::map<std::string, std::string> Core::data_in_use() const {
 
 std::set<std::string> Core::known_data() const {
   std::set<std::string> addresses;
-  for (const auto& [id, run] : pool_.runs) {
-    addresses.merge(run.stored_data());
-    for (const Snapshots::Unfinished& each : run.snapshots.unfinished())
-      for (const comm::SnapshotFile& file : each.snapshot.files)
-        addresses.insert(comm::to_text(file.content));
-  }
+  for (const auto& [id, run] : pool_.runs) addresses.merge(run.known_data());
   return addresses;
+}
+
+std::multimap<std::string, std::string> Core::files_of_agents() const {
+  std::map<uint64_t, std::set<std::string>> keys_of_runs;
+  for (const auto& [id, node] : pool_.nodes)
+    if (const auto name = pool_.names.find(node.info.name); name != pool_.names.end() && node.run != 0)
+      keys_of_runs[node.run].insert(name->second.key);
+  std::multimap<std::string, std::string> files;
+  for (const auto& [id, keys] : keys_of_runs)
+    if (const auto run = pool_.runs.find(id); run != pool_.runs.end())
+      for (const std::string& address : run->second.known_data())
+        for (const std::string& key : keys) files.insert({address, key});
+  return files;
 }
 
 std::multimap<std::string, std::string> Core::results() const {

@@ -108,6 +108,9 @@ class Core {
   // The addresses of files that runs have made and that the user may want, each with the key that submitted
   // the run.
   std::multimap<std::string, std::string> results() const;
+  // The addresses of files that the present runs of the nodes name, each with the key of such a node. Empty in
+  // a pool without keys.
+  std::multimap<std::string, std::string> files_of_agents() const;
 
  private:
   using Nodes = std::map<uint64_t, Node>;

@@ -10,6 +10,7 @@
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "base/text/printable.h"
+#include "comm/content/snapshot.h"
 #include "comm/transport/endpoint.h"
 
 namespace modelet::scheduler {
@@ -34,6 +35,9 @@ std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, cons
   comm::DataServerOptions data = *options.data;
   data.why_not = [&policy](const comm::Identity& sender, const comm::control::ToSchedulerMessage& message) {
     return policy.why_not(sender, message);
+  };
+  data.is_early = [&policy](const comm::Identity& sender, const comm::control::ToSchedulerMessage& message) {
+    return policy.is_early(sender, message);
   };
   data.most_open = 4096;  // snapshots have many files
   data.most_open_of_key = 1024;
@@ -107,8 +111,11 @@ void Server::run() {
     }
     if (received) {
       if (is_local_) received->address.clear();  // no peer is on another machine, and ipc has no addresses
-      handle(clock.now(), Received{std::move(received->peer), std::move(received->message),
-                                   std::move(received->sender), std::move(received->address)});
+      if (const std::string why = why_not_submitted(*received); !why.empty())
+        socket_.send(received->peer, comm::control::RefusedT{{}, why});
+      else
+        handle(clock.now(), Received{std::move(received->peer), std::move(received->message),
+                                     std::move(received->sender), std::move(received->address)});
       if (++handled < kMostTogether) continue;
     }
     handled = 0;
@@ -122,6 +129,26 @@ void Server::run() {
     next_told = clock.now() + kTellStoreSeconds;
     tell_store();
   }
+}
+
+// Why a submission is refused for the files that it names. Whoever knows an address may not have the file: a
+// key may name only what it has sent itself. Empty for other messages, and in a pool without keys.
+std::string Server::why_not_submitted(const comm::control::ServerSocket::Received& received) const {
+  const auto* submit = std::get_if<comm::control::SubmitT>(&received.message);
+  const comm::Role role = received.sender.role;
+  if (submit == nullptr || !data_ || (role != comm::Role::kUser && role != comm::Role::kAdmin)) return "";
+  try {
+    std::vector<std::string> named{submit->train_data, submit->test_data};
+    if (!submit->resume_files.empty())
+      for (const comm::SnapshotFile& file : comm::parse_snapshot(submit->resume_files).files)
+        named.push_back(comm::to_text(file.content));
+    for (const std::string& address : named)
+      if (!address.empty() && !data_->has_sent(received.sender.name, address))
+        return fmt::format("the key '{}' has not sent data {}: submit the run again", received.sender.name,
+                           printable(address));
+  } catch (const Error&) {  // not well-formed: the core says why
+  }
+  return "";
 }
 
 void Server::handle(double now, const Event& event) {
@@ -152,6 +179,7 @@ void Server::tell_store() {
   if (!data_) return;
   data_->keep(core_.data_in_use(), core_.known_data());
   policy_.set_results(core_.results());
+  policy_.set_files_of_agents(core_.files_of_agents());
 }
 
 void Server::act(double now, Action& action) {

@@ -53,6 +53,7 @@ class Server {
   void request_stop();  // async-signal-safe
 
  private:
+  std::string why_not_submitted(const comm::control::ServerSocket::Received& received) const;
   void handle(double now, const Event& event);
   void carry_out(double now);
   void tell_store();  // which files it must keep, and who may fetch which

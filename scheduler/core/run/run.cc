@@ -325,6 +325,13 @@ std::set<std::string> Run::stored_data() const {
   return addresses;
 }
 
+std::set<std::string> Run::known_data() const {
+  std::set<std::string> addresses = stored_data();
+  for (const Snapshots::Unfinished& each : snapshots.unfinished())
+    for (const comm::SnapshotFile& file : each.snapshot.files) addresses.insert(comm::to_text(file.content));
+  return addresses;
+}
+
 void Run::tell_watchers(Pool& pool) const {
   for (const std::string& watcher : watchers) pool.send(watcher, status(pool.now));
 }

@@ -133,6 +133,7 @@ struct Run {
   bool has_last_files(const Pool& pool) const;
   // The addresses of its data and of its stable snapshots, also if they are not in the store.
   std::set<std::string> stored_data() const;
+  std::set<std::string> known_data() const;  // and of its unfinished snapshots
   comm::control::RunStatusT status(double now) const;
   void tell_watchers(Pool& pool) const;
   comm::control::RunEventT event_message(const RunEventRecord& event) const;

@@ -534,6 +534,22 @@ TEST_F(DoorsTest, KeysOfAgentsAreKeys) {
   EXPECT_EQ(pool.core.nodes().size(), 1u);
 }
 
+// What other agents send there would not be encrypted.
+TEST_F(DoorsTest, AHolderOfAPoolWithKeysHasAKey) {
+  const std::string key(64, 'a');
+  msg::RegisterT info = registration("a");
+  info.data_endpoint = "tcp://1.2.3.4:*";
+  info.holder_endpoint = "tcp://1.2.3.4:5";
+  EXPECT_THAT(refusal(Role::kAgent, "farm", info), HasSubstr("needs keys"));
+  info.holder_key = key;
+  EXPECT_THAT(refusal(Role::kAgent, "farm", info), HasSubstr("needs keys")) << "the other one is missing";
+  info.fetch_key = key;
+  EXPECT_EQ(refusal(Role::kAgent, "farm", info), "");
+  msg::RegisterT private_folder = registration("b");
+  private_folder.data_endpoint = private_folder.holder_endpoint = "ipc:///folder/x";
+  EXPECT_EQ(refusal(Role::kAgent, "office", private_folder), "");
+}
+
 TEST_F(DoorsTest, NobodyMakesThePoolForgetTheRunsOfOthers) {
   CoreOptions options;
   options.max_runs = 4;

@@ -460,6 +460,20 @@ TEST(CoreDataTest, DataIsInUseFromTheSubmissionToTheEndOfTheRun) {
   EXPECT_THAT(pool.core.data_in_use(), testing::IsEmpty());
 }
 
+TEST(CoreDataTest, AnAgentHasOnlyTheFilesOfItsPresentRun) {
+  using testing::Pair;
+  Harness pool(CoreOptions{.data_port = 777});
+  pool.handle(Received{"a", registration("a"), {comm::Role::kAgent, "farm"}});
+  EXPECT_THAT(pool.core.files_of_agents(), testing::IsEmpty());
+  pool.handle(Received{"client", submission_with_data('a', 'b'), {comm::Role::kUser, "one"}});
+  pool.handle(Received{"client", submission_with_data('c', 'b'), {comm::Role::kUser, "two"}});
+  EXPECT_THAT(pool.core.files_of_agents(), testing::UnorderedElementsAre(Pair(std::string(64, 'a'), "farm"),
+                                                                         Pair(std::string(64, 'b'), "farm")));
+  pool.handle(Received{"a", done(1, Outcome::Failed), {comm::Role::kAgent, "farm"}});
+  EXPECT_THAT(pool.core.files_of_agents(), testing::UnorderedElementsAre(Pair(std::string(64, 'b'), "farm"),
+                                                                         Pair(std::string(64, 'c'), "farm")));
+}
+
 TEST(CoreDataTest, WrongAddressesOfDataAreRefused) {
   Harness with_store(CoreOptions{.data_port = 777}), without;
   const auto refusal = [](Harness& pool, msg::SubmitT submit) {

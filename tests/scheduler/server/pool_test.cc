@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,8 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/system/log.h"
+#include "comm/content/snapshot.h"
+#include "comm/content/store.h"
 #include "node_agent/agent/agent.h"
 #include "scheduler/client/pool_client.h"
 #include "scheduler/client/run_on_pool.h"
@@ -407,6 +410,53 @@ TEST(AgentTest, ASchedulerOfAnotherVersionIsLeft) {
                     "sent a control message of version {}, this program speaks {}: use the same release",
                     version, kControlVersion)));
   }
+}
+
+// Whoever knows an address may not have the file.
+TEST(ServerTest, ARunNamesOnlyWhatItsKeyHasSent) {
+  namespace msg = comm::control;
+  const std::filesystem::path folder = testing::TempDir() + "modelet_server_test";
+  std::filesystem::remove_all(folder);
+  const comm::KeyPair own = comm::make_key_pair(), alice = comm::make_key_pair(),
+                      mallory = comm::make_key_pair();
+  const auto find = [&](const std::string& key) {
+    return comm::Identity{comm::Role::kUser, key == alice.public_key ? "alice" : "mallory"};
+  };
+  scheduler::Server server(
+      {.keys = msg::ServerKeys{own, {}, find}, .data = comm::DataServerOptions{.store = folder}});
+  std::jthread thread([&] { server.run(); });
+  comm::ContentStore store(folder, 1 << 20, "--limit");
+  const std::vector<std::byte> file(10'000);
+  const comm::Manifest manifest = comm::Manifest::of(file);
+  store.open(manifest);
+  store.note_sender(manifest.id(), "alice");
+  const std::string address = to_text(manifest.id());
+  // Returns why a submission is refused; empty if it is not.
+  const auto refusal = [&](const comm::KeyPair& key, const std::function<void(msg::SubmitT&)>& name) {
+    msg::ClientSocket client({server.endpoint(), comm::ClientKeys{key, own.public_key}});
+    std::optional<msg::FromSchedulerMessage> answer;
+    for (bool sent = false; !answer; answer = client.receive(0.01)) {
+      msg::SubmitT submit = scheduler::test::submission(1);
+      name(submit);
+      sent = sent || client.send(std::move(submit));
+    }
+    const auto* refused = std::get_if<msg::RefusedT>(&*answer);
+    return refused == nullptr ? "" : refused->reason;
+  };
+  const auto as_data = [&](msg::SubmitT& submit) { submit.train_data = submit.test_data = address; };
+  const auto as_snapshot = [&](msg::SubmitT& submit) {
+    submit.resume_files =
+        comm::format_snapshot({.step = 1, .files = {{"index.json", manifest.id(), file.size(), {""}}}});
+  };
+  const std::string why = "the key 'mallory' has not sent data " + address;
+  EXPECT_THAT(refusal(mallory, as_data), HasSubstr(why));
+  EXPECT_THAT(refusal(mallory, as_snapshot), HasSubstr(why));
+  EXPECT_EQ(refusal(alice, as_data), "");
+  EXPECT_EQ(refusal(alice, as_snapshot), "");
+  EXPECT_EQ(refusal(mallory, [](msg::SubmitT&) {}), "");
+  server.request_stop();
+  thread.join();
+  std::filesystem::remove_all(folder);
 }
 
 TEST(PoolClientTest, NobodyAnswers) {
