@@ -16,13 +16,15 @@ void HolderLinks::name(const std::vector<msg::HolderT>& holders,
     if (holder.node.empty() || holder.endpoint.empty()) continue;
     Known& known = known_[holder.node];
     known.endpoint = holder.endpoint;
-    if (!holder.public_key.empty() && key_) known.keys = comm::ClientKeys{*key_, holder.public_key};
+    // With an own key, a holder without one is refused below: no message may turn encryption off.
+    if (key_) known.keys = comm::ClientKeys{*key_, holder.public_key};
   }
   if (store) known_[""] = {store->endpoint, store->keys};
   std::erase_if(links_, [&](const auto& link) {
     const auto was = before.find(link.first);
     const auto is = known_.find(link.first);
-    return was == before.end() || is == known_.end() || was->second.endpoint != is->second.endpoint;
+    return was == before.end() || is == known_.end() || was->second.endpoint != is->second.endpoint ||
+           key_of(was->second) != key_of(is->second);
   });
 }
 

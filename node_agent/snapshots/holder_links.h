@@ -38,6 +38,8 @@ class HolderLinks {
     std::string endpoint;
     std::optional<comm::ClientKeys> keys;
   };
+  static std::string key_of(const Known& known) { return known.keys ? known.keys->scheduler : ""; }
+
   const std::optional<comm::KeyPair> key_;
   const comm::LinkOptions options_;
   std::map<std::string, Known> known_;

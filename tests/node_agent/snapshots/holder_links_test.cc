@@ -27,6 +27,21 @@ TEST(HolderLinks, AWrongKeyIsAnErrorOfItsHolderOnly) {
   EXPECT_TRUE(links.knows("a"));
 }
 
+// A scheduler's message, or a holder that names no key, cannot turn encryption off.
+TEST(HolderLinks, AHolderWithoutAKeyIsRefusedByAnAgentThatHasOne) {
+  HolderLinks links(comm::make_key_pair(), {});
+  links.name({holder("a", "")}, {});
+  EXPECT_THROW(links.to("a"), Error);
+}
+
+TEST(HolderLinks, AHolderWithAnotherKeyIsAnotherHolder) {
+  HolderLinks links(comm::make_key_pair(), {});
+  links.name({holder("a", comm::make_key_pair().public_key)}, {});
+  EXPECT_NO_THROW(links.to("a"));
+  links.name({holder("a", "no key")}, {});
+  EXPECT_THROW(links.to("a"), Error) << "the link to the former one";
+}
+
 TEST(HolderLinks, KnowsOnlyWhomItWasToldOf) {
   HolderLinks links({}, {});
   links.name({holder("a", "")}, comm::control::SchedulerAddress("tcp://127.0.0.1:2"));
