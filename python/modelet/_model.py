@@ -1,7 +1,5 @@
 """Trained models, loaded from the folder of a run or from a checkpoint."""
-import csv
 import functools
-import io
 import operator
 import os
 import shutil
@@ -15,18 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from modelet import _data, _modelet
+from modelet import _data, _modelet, _rows
 from modelet._data import Matrix
 from modelet._folders import Folder
 
-Rows: TypeAlias = Matrix | Sequence[str] | Sequence[Mapping[str, Any]]
+Questions: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]]
+Rows: TypeAlias = Matrix | Questions
 Floats: TypeAlias = npt.NDArray[np.float32]
-
-_DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}  # spellings of csv.delimiter
-
-# As the engine reads text: other separators of Unicode are parts of words.
-_NO_LINE_ENDS = str.maketrans("\r\n", "  ")
-_NO_LINE_ENDS_OR_TABS = str.maketrans("\r\n\t", "   ")
 
 
 # A forked child must not find a model in the middle of a call of another thread, which the child does not have.
@@ -49,8 +42,9 @@ os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_g
 
 
 class Model:
-    """A trained model. `rows` is a CSR matrix or an array of features; for a model of text, a list of texts; for a model of
-    csv or a table, a list of dicts {column: value}. Rows are read, encoded and normalised as in training.
+    """A trained model. `rows` is a CSR matrix or an array of features; for a model of text or csv, a list of texts; for a model
+    of csv or a table, a data frame, a dict {column: values}, a list of dicts {column: value}, or a list of lists with a value
+    for each of the `columns`. Rows are read, encoded and normalised as in training. None and NaN are missing values.
 
     Any thread may use it; calls take turns.
     """
@@ -93,6 +87,11 @@ class Model:
         """The name of each label if the model was trained on text; else an empty list. Bytes that are not UTF-8 are
         surrogate escapes, as in os.fsdecode()."""
         return self._native.label_names
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of a row without labels, if the model was trained on csv or a table; else an empty list."""
+        return self._native.columns
 
     def predict(self, rows: Rows, k: int = 5) -> tuple[npt.NDArray[np.int64], Floats]:
         """The k best labels of each row: labels [rows, k] (numbers) and scores [rows, k], best first."""
@@ -168,9 +167,9 @@ class Model:
         """Reads a text or prepared file like those of the training. Returns features (as the model sees them) and labels, both CSR."""
         return self._matrices(self._native.read(os.fspath(path)))
 
-    def encode(self, rows: Sequence[str] | Sequence[Mapping[str, Any]]) -> Any:
-        """The features, as the model sees them (CSR), of texts or, for a model of csv or a table, of dicts {column: value}."""
-        return self._matrices(self._native.encode(self._text(rows).encode(errors="surrogateescape")))[0]
+    def encode(self, rows: Questions | npt.ArrayLike) -> Any:
+        """The features, as the model sees them (CSR), of texts or rows of columns."""
+        return self._matrices(_rows.encode(self._native, _rows.listed(rows)))[0]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copies the checkpoint to a new folder, which modelet.load() and the programs can read."""
@@ -196,42 +195,12 @@ class Model:
         Y = sp.csr_array((ones, label_ids.astype(np.int64), label_offsets.astype(np.int64)), shape=(rows, self.labels))
         return X, Y
 
-    def _text(self, rows: Sequence[str] | Sequence[Mapping[str, Any]]) -> str:
-        """The rows as the text that the model reads: a line for each, or a table with a header."""
-        if isinstance(rows, str):
-            raise TypeError("give a list of texts, not one text")
-        texts = [row for row in rows if isinstance(row, str)]
-        tables = [row for row in rows if not isinstance(row, str)]
-        if texts and tables:
-            raise TypeError("give a list of texts or a list of dicts, not both in one")
-        return self._table(tables) if tables else "".join(text.translate(_NO_LINE_ENDS) + "\n" for text in texts)
-
-    def _table(self, rows: Sequence[Mapping[str, Any]]) -> str:
-        reading = tomllib.loads(self._native.reading)
-        named = list(dict.fromkeys(column for row in rows for column in row))
-        fields, form = self._native.fields, reading["data"]["format"]
-        if fields:  # a table without a header
-            if unknown := [column for column in named if column not in fields]:
-                raise _modelet.UsageError(f"this model's table has no column {unknown[0]!r}; it has {', '.join(fields)}")
-        elif form not in ("csv", "table") or not reading["csv"]["header"]:
-            raise _modelet.UsageError("this model was not trained on a table whose columns have names; give its rows as text")
-        records = [] if fields else [named]
-        records += [["" if row.get(column) is None else str(row[column]) for column in fields or named] for row in rows]
-        delimiter = "\t" if form == "criteo" else _DELIMITERS[reading["csv"]["delimiter"]]
-        if delimiter == "\t":  # quotes mean nothing there (docs/data_format.md)
-            return "".join("\t".join(field.translate(_NO_LINE_ENDS_OR_TABS) for field in record) + "\n" for record in records)
-        text = io.StringIO()
-        csv.writer(text, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(records)
-        return text.getvalue()
-
     def _samples(self, rows: Rows) -> _modelet.Samples:
-        if isinstance(rows, np.ndarray) and rows.ndim == 1 and rows.dtype.kind in "OU":
-            rows = rows.tolist()
-        if isinstance(rows, (list, tuple)):
-            if not rows:
-                rows = sp.csr_array((0, self.features), dtype=np.float32)
-            elif isinstance(rows[0], (str, Mapping)):
-                rows = self.encode(rows)
+        rows = _rows.listed(rows)
+        if isinstance(rows, (list, tuple)) and not rows:
+            rows = sp.csr_array((0, self.features), dtype=np.float32)
+        elif _rows.are_questions(self._native, rows):
+            rows = self.encode(rows)
         return _data.samples(rows, labels=self.labels)
 
     # A pickle contains the files of the checkpoint.

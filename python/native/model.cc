@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <span>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
-#include "base/experiment/table_layout.h"
 #include "node_agent/machine/capacity.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/store/dataset.h"
-#include "shard/data/store/query_encoder.h"
 
 namespace modelet::python {
 namespace {
@@ -68,6 +65,12 @@ nb::object python_string(std::string_view text) {
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
 }
 
+std::vector<std::string> strings(const std::vector<nb::bytes>& given) {
+  std::vector<std::string> strings;
+  for (const nb::bytes& each : given) strings.emplace_back(each.c_str(), each.size());
+  return strings;
+}
+
 }  // namespace
 
 Model::Model(const std::string& path, unsigned threads)
@@ -79,20 +82,17 @@ Model::Model(const std::string& path, unsigned threads)
       ranker_(predictor_.network().output().modelets(), predictor_.network().spread(),
               predictor_.network().pool()) {}
 
-std::string Model::reading() const { return to_toml(predictor_.query_encoder().encoding()); }
+const shard::QueryEncoder& Model::encoder() const {
+  std::call_once(encoder_made_, [this] { encoder_.emplace(predictor_.query_encoder()); });
+  return *encoder_;
+}
 
-std::vector<std::string> Model::fields() const {
-  const shard::QueryEncoder encoder = predictor_.query_encoder();
-  const Encoding& encoding = encoder.encoding();
-  const bool has_no_header = encoding.format == DataFormat::kCriteo ||
-                             (encoding.format == DataFormat::kTable && !encoding.csv.header);
-  if (!has_no_header) return {};
-  const TableLayout layout = table_layout(encoding.table, encoding.format);
-  std::vector<std::string> fields;
-  for (size_t column = 0; column < layout.columns.size(); ++column)
-    if (std::ranges::find(layout.labels, column) == layout.labels.end())
-      fields.push_back(layout.columns[column]);
-  return fields;
+std::string Model::reading() const { return to_toml(encoder().encoding()); }
+
+Names Model::columns() const {
+  Names names;
+  for (const std::string& name : encoder().columns().names()) names.append(python_string(name));
+  return names;
 }
 
 Names Model::label_names() const {
@@ -171,22 +171,39 @@ nb::tuple Model::read(const std::string& path) const {
       for (size_t row = 0; row < data.rows(); ++row) rows.add(data.sample(row));
     } else {
       shard::refuse_other_kind(path, !predictor_.encoder().empty());
-      const shard::QueryEncoder encoder = predictor_.query_encoder();
-      rows.add_all(*encoder.open(shard::LineReader(path)));
+      rows.add_all(*encoder().open(shard::LineReader(path)));
     }
   }
   return rows.arrays();
 }
 
-nb::tuple Model::encode(const nb::bytes& bytes) const {
-  const std::string text(bytes.c_str(), bytes.size());
+nb::tuple Model::encode_texts(const std::vector<nb::bytes>& texts) const {
+  std::vector<std::string> copies = strings(texts);
   Rows rows;
   {
     const nb::gil_scoped_release unlocked;
-    const shard::QueryEncoder encoder = predictor_.query_encoder();
-    rows.add_all(*encoder.open_questions({std::make_unique<std::stringbuf>(text, std::ios::in), "the rows"}));
+    rows.add_all(*encoder().open_texts(std::move(copies), "rows"));
   }
   return rows.arrays();
+}
+
+nb::tuple Model::encode_rows(const std::vector<std::vector<nb::bytes>>& given) const {
+  std::vector<shard::Row> copies;
+  for (const auto& row : given) copies.push_back(strings(row));
+  Rows rows;
+  {
+    const nb::gil_scoped_release unlocked;
+    rows.add_all(*encoder().open_rows(std::move(copies), "rows"));
+  }
+  return rows.arrays();
+}
+
+std::vector<std::optional<size_t>> Model::places(const std::vector<nb::bytes>& named,
+                                                 const std::string& where) const {
+  std::vector<std::optional<size_t>> places;
+  for (const size_t place : encoder().columns().places(strings(named), where))
+    places.push_back(place == shard::Columns::kAbsent ? std::nullopt : std::optional(place));
+  return places;
 }
 
 nb::list Model::layers() const {

@@ -9,12 +9,14 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/collectives/group.h"
 #include "node_agent/step/sharded_forward.h"
 #include "python/native/samples.h"
+#include "shard/data/store/query_encoder.h"
 #include "shard/inference/embeddings.h"
 #include "shard/inference/evaluation.h"
 #include "shard/inference/predictor.h"
@@ -39,9 +41,8 @@ class Model {
   uint64_t labels() const { return predictor_.index().shape.labels; }
   size_t width() const { return predictor_.index().experiment.model.hidden.back(); }
   std::string reading() const;  // as TOML: the keys that say how text is read, with data.format
-  // For a table without a header: the names of the fields of a row without labels, in their order; else empty.
-  std::vector<std::string> fields() const;
-  Names label_names() const;  // empty if the model was not trained on text
+  Names columns() const;        // shard::Columns::names()
+  Names label_names() const;    // empty if the model was not trained on text
 
   // Labels [rows, k] and scores [rows, k], best first; k is at most labels().
   nanobind::tuple best(const Samples& samples, size_t k);
@@ -50,9 +51,14 @@ class Model {
 
   // The samples of a file, which is text in the format of the training data or a prepared file: offsets
   // [rows + 1], ids and values of the features (normalised as in training); offsets [rows + 1] and ids of
-  // the labels. encode() takes the text itself, which is a question: its labels, if any, do not matter.
+  // the labels.
   nanobind::tuple read(const std::string& path) const;
-  nanobind::tuple encode(const nanobind::bytes& bytes) const;
+  // The samples of questions (shard::QueryEncoder), as read() gives them. The rows have a field for each column.
+  nanobind::tuple encode_texts(const std::vector<nanobind::bytes>& texts) const;
+  nanobind::tuple encode_rows(const std::vector<std::vector<nanobind::bytes>>& rows) const;
+  // For each column its place among `named`, or nothing (shard::Columns::places()).
+  std::vector<std::optional<size_t>> places(const std::vector<nanobind::bytes>& named,
+                                            const std::string& where) const;
 
   // For each layer its weights and biases. Weights are [features, width] in the first layer and [neurons,
   // inputs] in the others. The last layer's neurons are in the order of the labels, and its weights and
@@ -78,6 +84,7 @@ class Model {
   template <class Use>
   void for_batches(const Samples& samples, const Use& use);
   const shard::Embeddings& embeddings();
+  const shard::QueryEncoder& encoder() const;
 
   shard::Predictor predictor_;
   const agent::Sharding sharding_;
@@ -86,8 +93,10 @@ class Model {
   agent::ForwardPass pass_;
   shard::LabelRanker ranker_;
   shard::Batch batch_;
-  std::unique_ptr<shard::Embeddings> embeddings_;  // made when it is first needed
-  std::mutex mutex_;                               // guards everything that is not const
+  std::unique_ptr<shard::Embeddings> embeddings_;       // made when it is first needed
+  mutable std::optional<shard::QueryEncoder> encoder_;  // the same
+  mutable std::once_flag encoder_made_;
+  std::mutex mutex_;  // guards everything that is not const
 };
 
 }  // namespace modelet::python

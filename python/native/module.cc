@@ -68,7 +68,7 @@ NB_MODULE(_modelet, m) {
       .def_prop_ro("labels", &Model::labels)
       .def_prop_ro("width", &Model::width)
       .def_prop_ro("reading", &Model::reading)
-      .def_prop_ro("fields", &Model::fields)
+      .def_prop_ro("columns", &Model::columns)
       .def_prop_ro("label_names", &Model::label_names)
       .def(
           "best", &Model::best, "samples"_a, "k"_a,
@@ -80,8 +80,14 @@ NB_MODULE(_modelet, m) {
            nb::sig("def hidden(self, samples: Samples) -> numpy.typing.NDArray[numpy.float32]"))
       .def("read", &Model::read, "path"_a,
            nb::sig("def read(self, path: str) -> tuple[numpy.typing.NDArray[typing.Any], ...]"))
-      .def("encode", &Model::encode, "text"_a,
-           nb::sig("def encode(self, text: bytes) -> tuple[numpy.typing.NDArray[typing.Any], ...]"))
+      .def("encode_texts", &Model::encode_texts, "texts"_a,
+           nb::sig("def encode_texts(self, texts: collections.abc.Sequence[bytes]) -> "
+                   "tuple[numpy.typing.NDArray[typing.Any], ...]"))
+      .def(
+          "encode_rows", &Model::encode_rows, "rows"_a,
+          nb::sig("def encode_rows(self, rows: collections.abc.Sequence[collections.abc.Sequence[bytes]]) -> "
+                  "tuple[numpy.typing.NDArray[typing.Any], ...]"))
+      .def("places", &Model::places, "named"_a, "where"_a)
       .def(
           "layers", &Model::layers,
           nb::sig(

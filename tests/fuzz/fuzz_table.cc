@@ -15,8 +15,8 @@ namespace {
 using namespace modelet;
 using namespace modelet::shard;
 
-CsvReader reader_of(const std::string& text, CsvDialect dialect) {
-  return {LineReader(std::make_unique<std::stringbuf>(text, std::ios::in), "fuzz"), dialect};
+LineReader lines_of(const std::string& text) {
+  return {std::make_unique<std::stringbuf>(text, std::ios::in), "fuzz"};
 }
 
 }  // namespace
@@ -28,11 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.table.columns = {"label:y", "bin:n", "log:n", "num:m", "cat:a,b", "cross:a*b"};
   options.table.hash_features = 64;
   options.csv.header = (data[0] & 1) != 0;
-  const CsvDialect dialect = (data[0] & 2) != 0 ? kTabSeparated : CsvDialect{};
+  options.csv.delimiter = (data[0] & 2) != 0 ? Delimiter::kTab : Delimiter::kComma;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    const auto encoder = TableEncoder::fit(options, reader_of(text, dialect), {});
-    const auto samples = encoder->open(reader_of(text, dialect));
+    const auto encoder = TableEncoder::fit(options, CsvReader(lines_of(text), csv_dialect(options.csv)), {});
+    const auto samples = encoder->open(lines_of(text));
     for (Sample sample; samples->next(sample);)
       for (size_t i = 0; i < sample.features.size(); ++i)
         if (sample.features[i] >= samples->features() || !std::isfinite(sample.values[i]) ||

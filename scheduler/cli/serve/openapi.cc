@@ -94,6 +94,7 @@ constexpr const char* kDescription = R"({
     "schemas": {
       "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
       "Status": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string", "enum": ["ok"]}}},
+      "Value": {"oneOf": [{"type": "string", "nullable": true}, {"type": "number"}, {"type": "boolean"}]},
       "Sample": {
         "type": "object",
         "description": "Exactly one of the three",
@@ -101,9 +102,11 @@ constexpr const char* kDescription = R"({
         "properties": {
           "text": {"type": "string", "description": "Words, for models of text"},
           "fields": {
-            "type": "object",
-            "description": "Values by column, for models of CSV and of tables; what is missing is not known",
-            "additionalProperties": {"oneOf": [{"type": "string", "nullable": true}, {"type": "number"}]}
+            "description": "Values by column, or of all 'columns' of the model in their order, for models of CSV and of tables; null: not known",
+            "oneOf": [
+              {"type": "object", "additionalProperties": {"$ref": "#/components/schemas/Value"}},
+              {"type": "array", "items": {"$ref": "#/components/schemas/Value"}}
+            ]
           },
           "features": {
             "oneOf": [
@@ -162,7 +165,7 @@ constexpr const char* kDescription = R"({
       },
       "Model": {
         "type": "object",
-        "required": ["checkpoint", "step", "features", "labels", "hidden", "loss", "format", "sparse", "names", "probabilities",
+        "required": ["checkpoint", "step", "features", "labels", "hidden", "loss", "format", "columns", "sparse", "names", "probabilities",
                      "modelet_version"],
         "properties": {
           "checkpoint": {"type": "string"},
@@ -172,6 +175,7 @@ constexpr const char* kDescription = R"({
           "hidden": {"type": "array", "items": {"type": "integer"}},
           "loss": {"type": "string"},
           "format": {"type": "string"},
+          "columns": {"type": "array", "items": {"type": "string"}},
           "sparse": {"type": "boolean"},
           "names": {"type": "boolean"},
           "probabilities": {"type": "boolean"},

@@ -3,15 +3,12 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/error.h"
-#include "base/experiment/table_layout.h"
 #include "base/text/strict_json.h"
 #include "base/text/suggest.h"
-#include "shard/data/read/csv.h"
 
 namespace modelet::cli {
 namespace {
@@ -24,118 +21,66 @@ constexpr int kMostNested = 5;  // {"samples": [{"features": {"ids": [7]}}]}
   throw FormatError(where + ": " + what);
 }
 
+Value question_of(std::string_view body) {
+  try {
+    return parse_strict_json(body, "the question", kMostNested);
+  } catch (const FormatError& error) {
+    if (body.find("NaN") == std::string_view::npos) throw;
+    throw FormatError(error.what() + std::string("; JSON has no NaN: a missing value is null"));
+  }
+}
+
 void require_known_keys(const Value& object, std::span<const std::string> known, const std::string& where) {
   for (const auto& member : object.items())
     if (std::ranges::count(known, member.key()) == 0)
       refuse(where, "there is no key '" + member.key() + "'" + suggestion(member.key(), known));
 }
 
-// ---- Words and columns as text ----
-
-std::string as_one_line(std::string text, std::string_view separators) {
-  std::ranges::replace_if(
-      text, [&](char c) { return separators.find(c) != std::string_view::npos; }, ' ');
-  return text;
-}
-
-bool is_table(const Encoding& encoding) {
-  return encoding.format == DataFormat::kTable || encoding.format == DataFormat::kCriteo;
-}
-
-bool has_header(const Encoding& encoding) {
-  return encoding.format != DataFormat::kCriteo && encoding.csv.header;
-}
-
-shard::CsvDialect dialect_of(const Encoding& encoding) {
-  return encoding.format == DataFormat::kCriteo ? shard::kTabSeparated : shard::csv_dialect(encoding.csv);
-}
-
-std::string record_of(const std::vector<std::string>& fields, const shard::CsvDialect& dialect) {
-  std::string record;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    if (i > 0) record += dialect.delimiter;
-    if (!dialect.quotes) {
-      record += as_one_line(fields[i], "\t\r\n");
-      continue;
-    }
-    record += '"';
-    for (const char c : fields[i]) record.append(c == '"' ? 2 : 1, c);
-    record += '"';
-  }
-  return record + '\n';
-}
-
-// The columns that a sample may name. They are found once for a question, which may have many samples.
-std::vector<std::string> columns_of(const Encoding& encoding) {
-  if (encoding.format == DataFormat::kCsv) return encoding.csv.text;
-  if (!is_table(encoding)) return {};
-  const TableLayout layout = table_layout(encoding.table, encoding.format);
-  std::vector<std::string> columns;
-  for (size_t column = 0; column < layout.columns.size(); ++column)
-    if (std::ranges::count(layout.labels, column) == 0) columns.push_back(layout.columns[column]);
-  return columns;
-}
-
-// One record, after a header if the format has one. `fields` has the values of `columns`.
-std::string table_of(const Encoding& encoding, const std::vector<std::string>& columns,
-                     std::vector<std::string> fields) {
-  const shard::CsvDialect dialect = dialect_of(encoding);
-  if (has_header(encoding)) return record_of(columns, dialect) + record_of(fields, dialect);
-  if (is_table(encoding)) return record_of(fields, dialect);
-  // Columns are numbers from 1. Columns without a value, such as the one for labels, stay empty.
-  std::vector<std::string> places;
-  const auto place = [&](const std::string& column) -> std::string& {
-    size_t number = 0;
-    std::from_chars(column.data(), column.data() + column.size(), number);
-    MODELET_CHECK(number >= 1 && number <= shard::kMaxCsvFields, "columns of a model are numbers");
-    if (places.size() < number) places.resize(number);
-    return places[number - 1];
-  };
-  place(encoding.csv.labels);
-  for (size_t i = 0; i < columns.size(); ++i) place(columns[i]) = std::move(fields[i]);
-  return record_of(places, dialect);
-}
-
-std::string query_of_text(const std::string& text, const Encoding& encoding,
-                          const std::vector<std::string>& columns, const std::string& where) {
-  switch (encoding.format) {
-    case DataFormat::kText:
-    case DataFormat::kWords:
-      return as_one_line(text, std::string_view("\n\r", 2)) + '\n';
-    case DataFormat::kCsv: {
-      std::vector<std::string> fields(columns.size());
-      fields.front() = text;
-      return table_of(encoding, columns, std::move(fields));
-    }
-    case DataFormat::kTable:
-    case DataFormat::kCriteo:
-      refuse(where, "this model reads columns: give 'fields', an object of columns and their values");
-    default:
-      refuse(where, "this model does not read text: give 'features'");
-  }
-}
+// ---- Columns ----
 
 std::string field_of(const Value& value, const std::string& where) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number()) return value.dump();
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
   if (value.is_null()) return "";
-  refuse(where, "a string, a number or null (nothing is known) is expected");
+  refuse(where, "a string, a number, true, false or null (nothing is known) is expected");
 }
 
-std::string query_of_fields(const Value& object, const Encoding& encoding,
-                            const std::vector<std::string>& columns, const std::string& where) {
-  if (!is_table(encoding) && encoding.format != DataFormat::kCsv)
-    refuse(where, "this model does not read columns: give 'text' or 'features'");
-  if (!object.is_object()) refuse(where, "an object of columns and their values is expected");
-  std::vector<std::string> fields;
-  size_t known = 0;
-  for (const std::string& column : columns) {
-    const auto found = object.find(column);
-    known += found == object.end() ? 0 : 1;
-    fields.push_back(found == object.end() ? "" : field_of(*found, where + "." + column));
+shard::Row row_of_list(const Value& list, const shard::Columns& columns, const std::string& where) {
+  shard::Row row;
+  for (const Value& value : list) row.push_back(field_of(value, fmt::format("{}[{}]", where, row.size())));
+  columns.require_whole(row, where);
+  return row;
+}
+
+shard::Row row_of_object(const Value& object, const shard::Columns& columns, const std::string& where) {
+  std::vector<std::string> named;
+  for (const auto& member : object.items()) named.push_back(member.key());
+  shard::Row row;
+  for (const size_t place : columns.places(named, where))
+    row.push_back(
+        place == shard::Columns::kAbsent ? "" : field_of(object[named[place]], where + "." + named[place]));
+  return row;
+}
+
+shard::Row row_of_fields(const Value& fields, const shard::Columns& columns, const std::string& where) {
+  if (columns.names().empty()) refuse(where, "this model does not read columns: give 'text' or 'features'");
+  if (fields.is_array()) return row_of_list(fields, columns, where);
+  if (!fields.is_object())
+    refuse(where, "an object of columns and their values is expected, or a list of values");
+  return row_of_object(fields, columns, where);
+}
+
+void require_text(const shard::Columns& columns, const std::string& where) {
+  switch (columns.format()) {
+    case DataFormat::kTable:
+    case DataFormat::kCriteo:
+      refuse(where, "this model reads columns: give 'fields', an object of columns and their values");
+    case DataFormat::kXmc:
+      refuse(where, "this model does not read text: give 'features'");
+    default:
+      break;
   }
-  if (known < object.size()) require_known_keys(object, columns, where);
-  return table_of(encoding, columns, std::move(fields));
 }
 
 // ---- Features ----
@@ -143,7 +88,9 @@ std::string query_of_fields(const Value& object, const Encoding& encoding,
 // "7:0.5 9:1", or {"ids": [7, 9], "values": [0.5, 1]}. Without "values" all values are 1.
 std::string query_of_features(const Value& value, const std::string& where) {
   if (value.is_string()) {
-    const std::string text = as_one_line(value.get<std::string>(), std::string_view("\n\r", 2));
+    std::string text = value.get<std::string>();
+    std::ranges::replace_if(
+        text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
     // A reader takes numbers without a value for labels, which no question has.
     if (text.find_first_not_of(" \t") != std::string::npos && text.find(':') == std::string::npos)
       refuse(where,
@@ -174,8 +121,7 @@ std::string query_of_features(const Value& value, const std::string& where) {
 
 constexpr const char* kKinds[] = {"text", "fields", "features"};
 
-Query query_of(const Value& object, const Encoding& encoding, const std::vector<std::string>& columns,
-               const std::string& where) {
+Query query_of(const Value& object, const shard::Columns& columns, const std::string& where) {
   const std::string inside = where.empty() ? "" : where + ".";
   const char* kind = nullptr;
   for (const char* each : kKinds) {
@@ -192,20 +138,22 @@ Query query_of(const Value& object, const Encoding& encoding, const std::vector<
   if (query.ids) {
     query.text = query_of_features(value, query.where);
   } else if (kind == kKinds[1]) {
-    query.text = query_of_fields(value, encoding, columns, query.where);
+    query.row = row_of_fields(value, columns, query.where);
   } else {
     if (!value.is_string()) refuse(query.where, "a string is expected");
-    query.text = query_of_text(value.get<std::string>(), encoding, columns, query.where);
+    require_text(columns, query.where);
+    query.text = value.get<std::string>();
   }
   return query;
 }
 
 }  // namespace
 
-PredictRequest parse_request(std::string_view body, const Encoding& encoding, const RequestLimits& limits) {
+PredictRequest parse_request(std::string_view body, const shard::Columns& columns,
+                             const RequestLimits& limits) {
   static const std::vector<std::string> kOfSample = {"text", "fields", "features"};
   static const std::vector<std::string> kKnown = {"text", "fields", "features", "samples", "k", "sparse"};
-  const Value json = parse_strict_json(body, "the question", kMostNested);
+  const Value json = question_of(body);
   if (!json.is_object()) refuse("the question", "a JSON object is expected");
   require_known_keys(json, kKnown, "the question");
   PredictRequest request;
@@ -220,10 +168,9 @@ PredictRequest parse_request(std::string_view body, const Encoding& encoding, co
     if (!sparse->is_boolean()) refuse("sparse", "true or false is expected");
     request.sparse = sparse->get<bool>();
   }
-  const std::vector<std::string> columns = columns_of(encoding);
   const auto samples = json.find("samples");
   if (samples == json.end()) {
-    request.queries.push_back(query_of(json, encoding, columns, ""));
+    request.queries.push_back(query_of(json, columns, ""));
     return request;
   }
   request.single = false;
@@ -238,7 +185,7 @@ PredictRequest parse_request(std::string_view body, const Encoding& encoding, co
     if (!(*samples)[i].is_object())
       refuse(where, "an object with 'text', 'fields' or 'features' is expected");
     require_known_keys((*samples)[i], kOfSample, where);
-    request.queries.push_back(query_of((*samples)[i], encoding, columns, where));
+    request.queries.push_back(query_of((*samples)[i], columns, where));
   }
   return request;
 }

@@ -1,6 +1,6 @@
-// Parses the body of a question to `modelet serve`: from JSON to samples as text in the format of the model
-// (docs/serving.md). The body comes from anywhere, so every limit is checked here. Errors are FormatErrors
-// that say where the mistake is and what to write instead. Pure functions.
+// Parses the body of a question to `modelet serve`: from JSON to samples as the model reads them
+// (docs/serving.md). The body comes from anywhere, so every limit is checked here. Errors are FormatErrors or
+// UsageErrors that say where the mistake is and what to write instead. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/experiment/experiment.h"
+#include "shard/data/encode/columns.h"
 
 namespace modelet::cli {
 
@@ -20,7 +20,8 @@ struct RequestLimits {
 
 // One sample.
 struct Query {
-  std::string text;   // in the model's format, with its header if it has one; or XMC text
+  std::string text;
+  shard::Row row;     // a value for each of the model's columns; empty: `text` is the question
   bool ids = false;   // `text` is XMC text
   std::string where;  // its place in the question, for messages: "samples[3].text"
 };
@@ -32,7 +33,8 @@ struct PredictRequest {
   std::optional<bool> sparse;
 };
 
-// `encoding`: how the model reads text (QueryEncoder::encoding()).
-PredictRequest parse_request(std::string_view body, const Encoding& encoding, const RequestLimits& limits);
+// `columns`: those of the model (QueryEncoder::columns()).
+PredictRequest parse_request(std::string_view body, const shard::Columns& columns,
+                             const RequestLimits& limits);
 
 }  // namespace modelet::cli

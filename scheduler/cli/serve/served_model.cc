@@ -1,7 +1,7 @@
 #include "scheduler/cli/serve/served_model.h"
 
 #include <cmath>
-#include <streambuf>
+#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -9,15 +9,6 @@
 
 namespace modelet::cli {
 namespace {
-
-// A stream over text that somebody else owns.
-class MemorySource : public std::streambuf {
- public:
-  explicit MemorySource(const std::string& text) {
-    char* begin = const_cast<char*>(text.data());  // a streambuf that is only read does not write
-    setg(begin, begin, begin + text.size());
-  }
-};
 
 // Prepares sparse scoring. It is a function because it must run between the initialisation of two members.
 bool make_sparse(LoadedModel& model, const ServedModelOptions& options) {
@@ -68,11 +59,15 @@ std::vector<ServedModel::Answer> ServedModel::answer(const PredictRequest& reque
   return answers;
 }
 
+std::unique_ptr<shard::SampleReader> ServedModel::open(const Query& query) const {
+  if (!query.row.empty()) return encoder_.open_rows({query.row}, query.where);
+  if (!query.ids) return encoder_.open_texts({query.text}, query.where);
+  return encoder_.open_ids({std::make_unique<std::stringbuf>(query.text, std::ios::in), query.where});
+}
+
 ServedModel::Answer ServedModel::answer(const Query& query, size_t k, bool sparse,
                                         shard::Predictor::Session& session) const {
-  shard::LineReader text(std::make_unique<MemorySource>(query.text), query.where);
-  const auto reader =
-      query.ids ? encoder_.open_ids(std::move(text)) : encoder_.open_questions(std::move(text));
+  const auto reader = open(query);
   shard::Sample sample;
   if (!reader->next(sample)) throw FormatError(query.where + ": there is no sample in it");
   const size_t depth = interpreter_.depth(k);

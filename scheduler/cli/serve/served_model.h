@@ -31,12 +31,12 @@ class ServedModel {
   // Throws Error.
   explicit ServedModel(const ServedModelOptions& options);
 
-  // Returns the answers to a question, one for each sample. Throws FormatError that says which sample is
-  // wrong. Any thread.
+  // Returns the answers to a question, one for each sample. Throws FormatError or UsageError that says which
+  // sample is wrong. Any thread.
   using Answer = std::vector<ScoredLabel>;
   std::vector<Answer> answer(const PredictRequest& request) const;
 
-  const Encoding& encoding() const { return encoder_.encoding(); }
+  const shard::Columns& columns() const { return encoder_.columns(); }
   const Experiment& experiment() const { return model_.experiment(); }
   const DataShape& shape() const { return model_.shape(); }
   const Interpreter& interpreter() const { return interpreter_; }
@@ -59,6 +59,7 @@ class ServedModel {
     std::vector<std::unique_ptr<shard::Predictor::Session>> idle_;
   };
 
+  std::unique_ptr<shard::SampleReader> open(const Query& query) const;
   Answer answer(const Query& query, size_t k, bool sparse, shard::Predictor::Session& session) const;
   static Interpreter make_interpreter(LoadedModel& model, const ServedModelOptions& options);
 

@@ -154,7 +154,7 @@ Reply Service::answer(const Question& question) const {
 
 Reply Service::predict(std::string_view body) const {
   const std::shared_ptr<const ServedModel> served = models_.model();
-  const PredictRequest request = parse_request(body, served->encoding(), limits_);
+  const PredictRequest request = parse_request(body, served->columns(), limits_);
   const std::vector<ServedModel::Answer> answers = served->answer(request);
   statistics_.predicted(answers.size());
   Answered json = {{"step", served->step()}};
@@ -176,7 +176,8 @@ Reply Service::model() const {
                    {"labels", served->shape().labels},
                    {"hidden", served->experiment().model.hidden},
                    {"loss", spelling(served->experiment().model.loss)},
-                   {"format", spelling(served->encoding().format)},
+                   {"format", spelling(served->columns().format())},
+                   {"columns", served->columns().names()},
                    {"sparse", served->sparse()},
                    {"names", served->interpreter().has_names()},
                    {"probabilities", served->interpreter().has_probabilities()},

@@ -74,6 +74,10 @@ bool looks_like_xmc(LineReader& lines) {
 
 }  // namespace
 
+std::unique_ptr<SampleReader> Encoder::open_rows(CsvReader) const {
+  MODELET_CHECK(false, "rows for a format without columns");
+}
+
 void refuse_other_kind(const std::filesystem::path& text, bool encoded) {
   LineReader lines(text);
   std::string_view line;

@@ -22,6 +22,7 @@
 
 #include "base/experiment/experiment.h"
 #include "shard/data/encode/string_table.h"
+#include "shard/data/read/csv.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/read/sample_reader.h"
 #include "shard/format/safetensors.h"
@@ -31,7 +32,7 @@ namespace modelet::shard {
 // Version of the meaning of a state.
 inline constexpr const char* kEncoderVersion = "2";
 // Part of the name of what is prepared from text, so that a text is prepared again after readers have changed.
-inline constexpr const char* kReaderVersion = "3";
+inline constexpr const char* kReaderVersion = "4";
 
 // A state larger than this is refused.
 inline constexpr uint64_t kMaxEncoderBytes = uint64_t{4} << 30;
@@ -50,6 +51,9 @@ class Encoder {
   virtual std::unique_ptr<SampleReader> open_questions(LineReader text) const {
     return open(std::move(text));
   }
+  // The samples of rows that a model of columns is asked about: a field for each of its Columns
+  // (shard/data/encode/columns.h). Only for formats with columns.
+  virtual std::unique_ptr<SampleReader> open_rows(CsvReader rows) const;
 };
 
 // Called from time to time while fitting, with the bytes of text read and the part of the file read, in [0,

@@ -88,10 +88,6 @@ TableEncoder::TableEncoder(const Encoding& options)
   for (size_t i = 0; i < numbers_.size(); ++i) numbers_[i].kind = layout_.numbers[i].kind;
 }
 
-TableRecords TableEncoder::records(CsvReader csv, LabelsIn labels) const {
-  return {layout_, has_header(options_), options_.table.hash_features, std::move(csv), labels};
-}
-
 std::unique_ptr<TableEncoder> TableEncoder::fit(const Encoding& options, const std::filesystem::path& text,
                                                 const FitProgress& progress) {
   return fit(options, CsvReader(LineReader(text), dialect_of(options)), progress);
@@ -101,7 +97,8 @@ std::unique_ptr<TableEncoder> TableEncoder::fit(const Encoding& options, CsvRead
                                                 const FitProgress& progress) {
   constexpr uint64_t kRecordsBetweenReports = 4096;
   std::unique_ptr<TableEncoder> encoder(new TableEncoder(options));
-  TableRecords records = encoder->records(std::move(csv), LabelsIn::kRequired);
+  TableRecords records(encoder->layout_, has_header(options), options.table.hash_features, std::move(csv),
+                       LabelsIn::kRequired);
   Reservoir reservoir(encoder->numbers_.size());
   std::vector<Occurrences> samples_with(options.table.hash_features);
   TableRecord record;
@@ -206,8 +203,10 @@ std::vector<std::byte> TableEncoder::state() const {
 
 class TableEncoder::Reader : public SampleReader {
  public:
-  Reader(const TableEncoder& encoder, CsvReader csv)
-      : encoder_(encoder), records_(encoder.records(std::move(csv), LabelsIn::kOptional)) {}
+  Reader(const TableEncoder& encoder, bool header, CsvReader csv)
+      : encoder_(encoder),
+        records_(encoder.layout_, header, encoder.options_.table.hash_features, std::move(csv),
+                 LabelsIn::kOptional) {}
 
   uint64_t features() const override { return encoder_.features_; }
   uint64_t labels() const override { return encoder_.layout_.labels.size(); }
@@ -285,11 +284,12 @@ class TableEncoder::Reader : public SampleReader {
 };
 
 std::unique_ptr<SampleReader> TableEncoder::open(LineReader text) const {
-  return open(CsvReader(std::move(text), dialect_of(options_)));
+  return std::make_unique<Reader>(*this, has_header(options_),
+                                  CsvReader(std::move(text), dialect_of(options_)));
 }
 
-std::unique_ptr<SampleReader> TableEncoder::open(CsvReader csv) const {
-  return std::make_unique<Reader>(*this, std::move(csv));
+std::unique_ptr<SampleReader> TableEncoder::open_rows(CsvReader rows) const {
+  return std::make_unique<Reader>(*this, false, std::move(rows));
 }
 
 }  // namespace modelet::shard

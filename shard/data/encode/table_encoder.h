@@ -42,7 +42,7 @@ class TableEncoder : public Encoder {
   std::vector<std::byte> state() const override;
   using Encoder::open;
   std::unique_ptr<SampleReader> open(LineReader text) const override;
-  std::unique_ptr<SampleReader> open(CsvReader csv) const;
+  std::unique_ptr<SampleReader> open_rows(CsvReader rows) const override;
 
  private:
   class Reader;
@@ -60,7 +60,6 @@ class TableEncoder : public Encoder {
   };
 
   explicit TableEncoder(const Encoding& options);
-  TableRecords records(CsvReader csv, LabelsIn labels) const;
   void fit_number(Number& number, std::vector<float> values) const;
   void number_features();
 

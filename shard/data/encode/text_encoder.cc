@@ -227,4 +227,8 @@ std::unique_ptr<SampleReader> TextEncoder::open(std::unique_ptr<TextRecords> rec
   return std::make_unique<Reader>(*this, std::move(records));
 }
 
+std::unique_ptr<SampleReader> TextEncoder::open_rows(CsvReader rows) const {
+  return open(shard::open_rows(options_, std::move(rows)));
+}
+
 }  // namespace modelet::shard

@@ -30,6 +30,7 @@ class TextEncoder : public Encoder {
   std::vector<std::byte> state() const override;
   std::unique_ptr<SampleReader> open(LineReader text) const override;
   std::unique_ptr<SampleReader> open(std::unique_ptr<TextRecords> records) const;
+  std::unique_ptr<SampleReader> open_rows(CsvReader rows) const override;
 
  private:
   class Reader;

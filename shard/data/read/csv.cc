@@ -28,6 +28,13 @@ uint64_t positions_in_block(const char* block, char c) {
   return positions;
 }
 
+void end_lines_with_lf(std::string& text) {
+  size_t length = 0;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (text[i] != '\r' || i + 1 == text.size() || text[i + 1] != '\n') text[length++] = text[i];
+  text.resize(length);
+}
+
 bool has_quote(std::string_view line) { return line.find('"') != std::string_view::npos; }
 
 }  // namespace
@@ -54,7 +61,20 @@ CsvDialect csv_dialect(const Experiment::Csv& options) {
   return {.delimiter = character(options.delimiter), .quotes = options.delimiter != Delimiter::kTab};
 }
 
+CsvReader::CsvReader(std::vector<Row> rows, std::string name)
+    : rows_(std::move(rows)), name_(std::move(name)) {
+  for (Row& row : rows_)
+    for (std::string& field : row) end_lines_with_lf(field);
+}
+
 bool CsvReader::next(std::span<const std::string_view>& fields) {
+  if (!lines_) {
+    if (line_ == rows_.size()) return false;
+    fields_.assign(rows_[line_].begin(), rows_[line_].end());
+    ++line_;
+    fields = fields_;
+    return true;
+  }
   std::string_view line;
   if (!next_line(line)) return false;
   if (dialect_.quotes && has_quote(line)) {
@@ -73,13 +93,13 @@ bool CsvReader::next(std::span<const std::string_view>& fields) {
 // The first line of the next record. An empty line is a record only if records have one field.
 bool CsvReader::next_line(std::string_view& line) {
   uint64_t empty_line = 0;
-  while (lines_.next(line)) {
-    if (lines_.line_number() == 1) {
+  while (lines_->next(line)) {
+    if (lines_->line_number() == 1) {
       if (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"))
-        lines_.fail("the file is UTF-16; convert it to UTF-8");
+        lines_->fail("the file is UTF-16; convert it to UTF-8");
       if (line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
     }
-    line_ = lines_.line_number();
+    line_ = lines_->line_number();
     if (line.empty() && width_ > 1) {
       empty_line = empty_line == 0 ? line_ : empty_line;
       continue;
@@ -150,7 +170,7 @@ void CsvReader::split_quoted(std::string_view line) {
 // Appends a field to text_, up to its closing quote, which may be lines away; returns what follows on that
 // line.
 std::string_view CsvReader::read_quoted_field(std::string_view rest) {
-  const uint64_t opened = lines_.line_number();
+  const uint64_t opened = lines_->line_number();
   for (;;) {
     const size_t quote = rest.find('"');
     text_ += rest.substr(0, quote);
@@ -162,7 +182,7 @@ std::string_view CsvReader::read_quoted_field(std::string_view rest) {
       continue;
     }
     text_ += '\n';
-    if (text_.size() > kMaxLineBytes || !lines_.next(rest)) {
+    if (text_.size() > kMaxLineBytes || !lines_->next(rest)) {
       line_ = opened;
       fail(text_.size() > kMaxLineBytes ? "the quoted field that begins here makes the record longer than " +
                                               std::to_string(kMaxLineBytes >> 20) + " MiB; close the quote"
@@ -178,7 +198,10 @@ void CsvReader::check_field_limit(size_t fields) const {
 }
 
 void CsvReader::fail(const std::string& what) const {
-  throw FormatError(name() + ":" + std::to_string(line_) + ": " + what);
+  const std::string place = lines_             ? ":" + std::to_string(line_)
+                            : rows_.size() > 1 ? "[" + std::to_string(line_ - 1) + "]"
+                                               : "";
+  throw FormatError(name() + place + ": " + what);
 }
 
 }  // namespace modelet::shard

@@ -1,5 +1,5 @@
-// CsvReader: strict streaming reader of CSV (RFC 4180) and of tab-separated text. It knows fields, not what
-// they mean; a header is a record like any other.
+// CsvReader: strict streaming reader of CSV (RFC 4180) and of tab-separated text, or of rows that are in memory.
+// It knows fields, not what they mean; a header is a record like any other.
 //
 //   a,"b ""quoted"", with a delimiter",      three fields: a | b "quoted", with a delimiter | (empty)
 //
@@ -10,10 +10,14 @@
 // is not closed, more than kMaxCsvFields fields, a line or a record over kMaxLineBytes, UTF-16.
 //
 // Files may be plain, .xz or .gz. Memory: the longest record. One thread uses a reader.
+//
+// The fields of rows in memory hold any text: a delimiter, a quote or a line end in them means nothing. CRLF
+// becomes LF as in a quoted field.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,20 +43,24 @@ char character(Delimiter delimiter);
 // Quotes have their meaning for every delimiter except the tab.
 CsvDialect csv_dialect(const Experiment::Csv& options);
 
+using Row = std::vector<std::string>;  // fields
+
 class CsvReader {
  public:
   CsvReader(LineReader text, CsvDialect dialect) : lines_(std::move(text)), dialect_(dialect) {}
+  // `name` stands for the rows in messages.
+  CsvReader(std::vector<Row> rows, std::string name);
 
   // The fields of the next record, at least one; valid until the next call. False at the end.
   bool next(std::span<const std::string_view>& fields);
 
-  bool ready() const { return lines_.ready(); }          // whether next() has at least a line
-  uint64_t line() const { return line_; }                // on which the last record begins, from 1
-  uint64_t bytes() const { return lines_.bytes(); }      // of text read, decompressed
-  double fraction() const { return lines_.fraction(); }  // part of the file read, in [0, 1]
-  const std::string& name() const { return lines_.name(); }
+  bool ready() const { return !lines_ || lines_->ready(); }  // whether next() has at least a line
+  uint64_t line() const { return line_; }  // on which the last record begins, or its row; from 1
+  uint64_t bytes() const { return lines_ ? lines_->bytes() : 0; }      // of text read, decompressed
+  double fraction() const { return lines_ ? lines_->fraction() : 0; }  // part of the file read, in [0, 1]
+  const std::string& name() const { return lines_ ? lines_->name() : name_; }
 
-  // Throws FormatError "name:line: what" about the last record.
+  // Throws FormatError "name:line: what" about the last record, for one of several rows "name[index]: what".
   [[noreturn]] void fail(const std::string& what) const;
 
  private:
@@ -62,8 +70,10 @@ class CsvReader {
   std::string_view read_quoted_field(std::string_view rest);
   void check_field_limit(size_t fields) const;
 
-  LineReader lines_;
+  std::optional<LineReader> lines_;  // empty: rows
   CsvDialect dialect_;
+  std::vector<Row> rows_;
+  std::string name_;
   uint64_t line_ = 0;
   size_t width_ = 0;  // fields of the first record; 0 before it
   std::vector<std::string_view> fields_;

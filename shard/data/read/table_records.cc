@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text/parse_double.h"
+#include "base/text/value_name.h"
 
 namespace modelet::shard {
 namespace {
@@ -120,9 +121,10 @@ void TableRecords::read_labels(std::vector<uint32_t>& labels) const {
   if (!has_labels_) return;
   for (uint32_t label = 0; label < layout_.labels.size(); ++label) {
     const std::string_view value = field(layout_.labels[label]);
-    if (value == "1")
+    const auto name = value.size() == 1 ? std::nullopt : category_name(value);
+    if (value == "1" || name == "1" || name == "True")
       labels.push_back(label);
-    else if (value != "0")
+    else if (value != "0" && name != "0" && name != "False")
       fail(layout_.labels[label], "a label must be 0 or 1, found " + quoted(value));
   }
 }
@@ -135,8 +137,11 @@ float TableRecords::read_number(size_t column) const {
   double wide = 0;  // so that a number too small for a float is rounded, as by any other reader
   const char* const end = text.data() + text.size();
   const auto [rest, error] = parse_double(text.data(), end, wide);
-  if (error == std::errc::invalid_argument || rest != end || !std::isfinite(wide))
+  if (error == std::errc::invalid_argument || rest != end || !std::isfinite(wide)) {
+    if (is_missing_number(text)) return std::numeric_limits<float>::quiet_NaN();
+    if (const auto truth = truth_value(text)) return *truth ? 1.0f : 0.0f;
     fail(column, "expected a number, or nothing if it is missing, found " + quoted(text));
+  }
   value = static_cast<float>(wide);
   if (error != std::errc{} || !std::isfinite(value))
     fail(column, "the number " + quoted(text) + " is beyond the range of 32-bit floats");
@@ -157,7 +162,9 @@ void TableRecords::hash_categories(TableRecord& record) {
   std::vector<uint32_t>& buckets = record.buckets;
   buckets.clear();
   for (size_t i = 0; i < layout_.categories.size(); ++i) {
-    const std::string_view value = field(layout_.categories[i]);
+    std::string_view value = field(layout_.categories[i]);
+    const auto name = category_name(value);
+    if (name) value = *name;
     hashes_[i] = XXH3_64bits_withSeed(value.data(), value.size(), category_salts_[i]);
     buckets.push_back(value.empty() ? TableRecord::kMissing : bucket_of(hashes_[i]));
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <system_error>
@@ -9,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text/suggest.h"
+#include "base/text/value_name.h"
 #include "shard/data/read/csv.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/read/word_scan.h"
@@ -68,6 +71,12 @@ class CsvRecords : public TextRecords {
       no_column("csv.labels", options_.labels);
     if (options_.header) at_end_ = !csv_.next(fields_);
   }
+  // The fields of the rows are those of the columns of words.
+  CsvRecords(const Encoding& options, CsvReader rows) : options_(options.csv), csv_(std::move(rows)) {
+    text_columns_.resize(options_.text.size());
+    std::iota(text_columns_.begin(), text_columns_.end(), size_t{0});
+    at_end_ = !csv_.next(fields_);
+  }
 
   bool next(TextRecord& record) override {
     if (at_end_) return false;
@@ -79,10 +88,12 @@ class CsvRecords : public TextRecords {
     begun_ = true;
     record.labels.clear();
     record.words.clear();
+    names_.clear();
     if (label_column_) split_labels(fields_[*label_column_], record.labels);
     for (const size_t column : text_columns_) {
       if (!record.words.empty()) record.words.emplace_back();
-      for_each_word(fields_[column], is_space, [&](std::string_view word) { record.words.push_back(word); });
+      for_each_word(named(fields_[column]), is_space,
+                    [&](std::string_view word) { record.words.push_back(word); });
     }
     return true;
   }
@@ -130,16 +141,22 @@ class CsvRecords : public TextRecords {
     return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
   }
 
-  void split_labels(std::string_view field, std::vector<std::string_view>& labels) const {
+  // A number's name or the text itself; valid until the next record.
+  std::string_view named(std::string_view text) {
+    auto name = number_name(text);
+    return name ? names_.emplace_back(std::move(*name)) : text;
+  }
+
+  void split_labels(std::string_view field, std::vector<std::string_view>& labels) {
     if (options_.label_separator == Delimiter::kNone) {
-      if (!field.empty()) labels.push_back(field);
+      if (!field.empty()) labels.push_back(named(field));
       return;
     }
     const char separator = character(options_.label_separator);
     while (!field.empty()) {
       const size_t end = std::min(field.find(separator), field.size());
       if (const std::string_view label = without_blanks(field.substr(0, end)); !label.empty())
-        labels.push_back(label);
+        labels.push_back(named(label));
       field.remove_prefix(std::min(end + 1, field.size()));
     }
   }
@@ -150,6 +167,7 @@ class CsvRecords : public TextRecords {
   bool begun_ = false, at_end_ = false;
   std::optional<size_t> label_column_;
   std::vector<size_t> text_columns_;
+  std::deque<std::string> names_;  // of numbers in the record
 };
 
 }  // namespace
@@ -158,6 +176,10 @@ std::unique_ptr<TextRecords> open_records(const Encoding& options, LineReader te
   if (options.format == DataFormat::kCsv)
     return std::make_unique<CsvRecords>(options, std::move(text), labels);
   return std::make_unique<LabelledLines>(options, std::move(text));
+}
+
+std::unique_ptr<TextRecords> open_rows(const Encoding& options, CsvReader rows) {
+  return std::make_unique<CsvRecords>(options, std::move(rows));
 }
 
 bool has_label(std::string_view line, std::string_view prefix) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/experiment/experiment.h"
+#include "shard/data/read/csv.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/read/sample_reader.h"
 
@@ -37,6 +38,9 @@ class TextRecords {
 // `options.format` is text or csv. If labels are optional and the header of a CSV has no column of labels,
 // its records have none.
 std::unique_ptr<TextRecords> open_records(const Encoding& options, LineReader text, LabelsIn labels);
+
+// Rows of the columns csv.text, without labels.
+std::unique_ptr<TextRecords> open_rows(const Encoding& options, CsvReader rows);
 
 // Whether a word of the line begins with the prefix and is longer.
 bool has_label(std::string_view line, std::string_view prefix);

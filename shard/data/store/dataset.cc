@@ -67,6 +67,11 @@ std::optional<Dataset> find_in_cache(const std::optional<fs::path>& cache, const
   }
 }
 
+// How a text is read with the encoder of other data.
+std::string reading_with(std::span<const std::byte> encoder) {
+  return encoder.empty() ? "" : kReaderVersion + hex(XXH3_64bits(encoder.data(), encoder.size()));
+}
+
 using Prepare = std::function<void(const fs::path& prepared)>;
 
 // What is prepared has a name, in `parent` or the folder for temporary files, only while it is opened.
@@ -229,7 +234,7 @@ Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const 
   const auto prepare = [&](const fs::path& prepared) {
     prepare_data(path, normalize, encoder, prepared, progress);
   };
-  const std::string name = text.entry(normalize, encoder.empty() ? "" : hex(checksum));
+  const std::string name = text.entry(normalize, reading_with(encoder));
   return checked(open_through_cache(text, name, selection, prepare), path, normalize);
 }
 
@@ -238,7 +243,7 @@ Dataset load_queries(const fs::path& path, Normalize normalize, std::span<const 
   if (is_prepared(path)) return load_dataset(path, normalize, encoder, {}, progress);
   const Text text(path);
   const std::optional<fs::path> cache = text_cache_folder();
-  const std::string reading = encoder.empty() ? "" : hex(XXH3_64bits(encoder.data(), encoder.size()));
+  const std::string reading = reading_with(encoder);
   if (auto found = find_in_cache(cache, text.entry(normalize, reading), {}))
     return checked(std::move(*found), path, normalize);
   const auto prepare = [&](const fs::path& prepared) {

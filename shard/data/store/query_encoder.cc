@@ -1,7 +1,8 @@
 #include "shard/data/store/query_encoder.h"
 
+#include <algorithm>
+#include <sstream>
 #include <utility>
-#include <vector>
 
 #include "shard/data/read/xmc_reader.h"
 #include "shard/data/store/prepared.h"
@@ -38,17 +39,23 @@ class NormalisedReader : public SampleReader {
   std::vector<float> values_;
 };
 
+Encoding encoding_of(std::span<const std::byte> state, const std::string& origin) {
+  if (!state.empty()) return encoder_options(SafetensorsFile(state, origin));
+  Encoding ids;
+  ids.format = DataFormat::kXmc;
+  return ids;
+}
+
 }  // namespace
 
 QueryEncoder::QueryEncoder(std::span<const std::byte> state, const DataShape& shape, Normalize normalize,
                            const std::string& origin)
     : encoder_(state.empty() ? nullptr : restore_encoder(state, origin)),
+      encoding_(encoding_of(state, origin)),
+      columns_(encoding_),
       features_(shape.features),
       labels_(shape.labels),
-      normalize_(normalize) {
-  encoding_.format = DataFormat::kXmc;
-  if (encoder_) encoding_ = encoder_options(SafetensorsFile(state, origin));
-}
+      normalize_(normalize) {}
 
 QueryEncoder::~QueryEncoder() = default;
 QueryEncoder::QueryEncoder(QueryEncoder&&) noexcept = default;
@@ -61,6 +68,29 @@ std::unique_ptr<SampleReader> QueryEncoder::open(LineReader text) const {
 std::unique_ptr<SampleReader> QueryEncoder::open_questions(LineReader text) const {
   if (!encoder_) return open_ids(std::move(text));
   return std::make_unique<NormalisedReader>(encoder_->open_questions(std::move(text)), normalize_);
+}
+
+std::unique_ptr<SampleReader> QueryEncoder::open_texts(std::vector<std::string> texts,
+                                                       const std::string& name) const {
+  if (!columns_.names().empty()) {
+    std::vector<Row> rows;
+    for (std::string& text : texts) rows.push_back(columns_.row_of(std::move(text), name));
+    return open_rows(std::move(rows), name);
+  }
+  std::string lines;
+  for (std::string& text : texts) {
+    std::ranges::replace_if(
+        text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    lines.append(text).push_back('\n');
+  }
+  return open_questions({std::make_unique<std::stringbuf>(std::move(lines), std::ios::in), name});
+}
+
+std::unique_ptr<SampleReader> QueryEncoder::open_rows(std::vector<Row> rows, const std::string& name) const {
+  for (size_t i = 0; i < rows.size(); ++i)
+    columns_.require_whole(rows[i], rows.size() > 1 ? name + "[" + std::to_string(i) + "]" : name);
+  return std::make_unique<NormalisedReader>(encoder_->open_rows(CsvReader(std::move(rows), name)),
+                                            normalize_);
 }
 
 std::unique_ptr<SampleReader> QueryEncoder::open_ids(LineReader text) const {

@@ -7,8 +7,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/experiment/experiment.h"
+#include "shard/data/encode/columns.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/read/sample_reader.h"
@@ -24,19 +26,25 @@ class QueryEncoder {
   ~QueryEncoder();
   QueryEncoder(QueryEncoder&&) noexcept;
 
-  // How text is read.
+  // How text is read, and which columns a question may give.
   const Encoding& encoding() const { return encoding_; }
+  const Columns& columns() const { return columns_; }
 
   // The samples of a text of the model's format. This must outlive the reader. open_questions() is for text
   // that has no labels: where labels cannot be told from the rest, as in running text, a line is a sample.
   std::unique_ptr<SampleReader> open(LineReader text) const;
   std::unique_ptr<SampleReader> open_questions(LineReader text) const;
+  // Questions in memory, a sample each: texts, or rows of columns(). Whatever a text or field holds, it is one;
+  // line ends count as white space. `name` stands for them in messages. UsageError for what this model cannot read.
+  std::unique_ptr<SampleReader> open_texts(std::vector<std::string> texts, const std::string& name) const;
+  std::unique_ptr<SampleReader> open_rows(std::vector<Row> rows, const std::string& name) const;
   // The samples of XMC text, whatever the model's format: ids are those of the model's features and labels.
   std::unique_ptr<SampleReader> open_ids(LineReader text) const;
 
  private:
   std::unique_ptr<Encoder> encoder_;  // null: XMC text
   Encoding encoding_;
+  Columns columns_;
   uint64_t features_, labels_;
   Normalize normalize_;
 };

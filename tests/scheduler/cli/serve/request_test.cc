@@ -9,9 +9,7 @@
 #include "base/error.h"
 #include "base/experiment/table_layout.h"
 #include "base/rng.h"
-#include "shard/data/encode/table_encoder.h"
 #include "shard/data/read/table_records.h"
-#include "shard/data/read/text_records.h"
 #include "shard/data/read/xmc_reader.h"
 #include "tests/error_of.h"
 #include "tests/growth.h"
@@ -22,59 +20,49 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Encoding reading(const std::string& toml) { return parse_encoding(toml, "test"); }
+shard::Columns reading(const std::string& toml) { return shard::Columns(parse_encoding(toml, "test")); }
 
 shard::LineReader lines_of(const std::string& text) {
   return {std::make_unique<std::stringbuf>(text, std::ios::in), "query"};
 }
 
-std::vector<std::string> words_of(const Query& query, const Encoding& options) {
-  const auto records = shard::open_records(options, lines_of(query.text), shard::LabelsIn::kOptional);
-  shard::TextRecord record, more;
-  EXPECT_TRUE(records->next(record));
-  std::vector<std::string> words(record.words.begin(), record.words.end());
-  EXPECT_FALSE(records->next(more)) << "a sample is one record";
-  return words;
-}
-
-TEST(RequestTest, WordsReachTheirColumnsWhateverTheyHold) {
-  const Encoding text = reading("[data]\nformat='text'");
-  EXPECT_THAT(words_of(parse_request(R"({"text": "one\ntwo,\"three\" \r\n 4"})", text, {}).queries[0], text),
-              ElementsAre("one", "two,\"three\"", "4"));
-  for (const char* options : {"labels='tag'\ntext=['a','b']", "labels='1'\ntext=['3','2']\nheader=false",
-                              "labels='tag'\ntext=['a','b']\ndelimiter='tab'"}) {
-    const Encoding csv = reading(std::string("[data]\nformat='csv'\n[csv]\n") + options);
-    const std::string first = csv.csv.text[0], second = csv.csv.text[1];
-    const std::string fields =
-        "{\"fields\": {\"" + second + "\": \"x\\n\\\"y\\\", z\", \"" + first + "\": 7}}";
-    EXPECT_THAT(words_of(parse_request(fields, csv, {}).queries[0], csv),
-                ElementsAre("7", "", "x", "\"y\",", "z"))
-        << options;
-    EXPECT_THAT(words_of(parse_request(R"({"text": "p\tq"})", csv, {}).queries[0], csv),
-                ElementsAre("p", "q", ""))
-        << options;
-  }
-}
-
-TEST(RequestTest, FieldsOfTablesMayBeMissing) {
-  for (const char* header : {"true", "false"}) {
-    const Encoding options = reading(std::string("[data]\nformat='table'\n[csv]\nheader=") + header +
-                                     "\n[table]\ncolumns=['label:y','num:n','cat:c']\nmin_count=1");
-    const auto encoder = shard::TableEncoder::fit(
-        options,
-        shard::CsvReader(lines_of(options.csv.header ? "y,n,c\n1,2,red\n0,4,b\n" : "1,2,red\n0,4,b\n"), {}),
-        {});
-    const auto features = [&](const std::string& question) {
-      const auto reader = encoder->open(lines_of(parse_request(question, options, {}).queries[0].text));
-      shard::Sample sample;
-      EXPECT_TRUE(reader->next(sample));
-      return std::vector<uint32_t>(sample.features.begin(), sample.features.end());
-    };
-    EXPECT_EQ(features(R"({"fields": {"n": 2, "c": "red"}})"),
-              features(R"({"fields": {"c": "red", "n": "2"}})"));
-    EXPECT_EQ(features(R"({"fields": {"c": "red"}})"), features(R"({"fields": {"c": "red", "n": null}})"));
-    EXPECT_NE(features(R"({"fields": {"c": "red"}})"), features(R"({"fields": {"c": "red", "n": 2}})"));
-  }
+// Any text is one field, and numbers are written out.
+TEST(RequestTest, FieldsByNameOrInOrder) {
+  const auto row_of = [](const std::string& fields, const shard::Columns& columns) {
+    const PredictRequest request = parse_request("{\"fields\": " + fields + "}", columns, {});
+    EXPECT_EQ(request.queries[0].where, "fields");
+    return request.queries[0].row;
+  };
+  const shard::Columns table =
+      reading("[data]\nformat='table'\n[table]\ncolumns=['label:y','num:n','cat:c,d','skip:s']");
+  EXPECT_THAT(table.names(), ElementsAre("n", "c", "d", "s"));
+  for (const char* same :
+       {R"({"d": "a,\"b\"\n\tc", "n": 1.5, "c": null})", R"({"n": 1.5, "d": "a,\"b\"\n\tc", "s": ""})",
+        R"([1.5, "", "a,\"b\"\n\tc", null])", R"({"y": 1, "n": 1.5, "d": "a,\"b\"\n\tc"})"})
+    EXPECT_THAT(row_of(same, table), ElementsAre("1.5", "", "a,\"b\"\n\tc", "")) << same;
+  EXPECT_THAT(row_of(R"(["n", "c", "d", "s"])", table), ElementsAre("n", "c", "d", "s"));
+  EXPECT_THAT(row_of(R"([true, 1.0, false, 1e16])", table), ElementsAre("True", "1.0", "False", "1e+16"));
+  EXPECT_THAT(row_of("{}", table), ElementsAre("", "", "", ""));
+  EXPECT_THAT(row_of(R"({"n": 1, "c": "x", "d": "y", "s": "", "else": 7})", table),
+              ElementsAre("1", "x", "y", ""));
+  const shard::Columns csv = reading("[data]\nformat='csv'\n[csv]\nlabels='1'\nheader=false\ntext=['3','2']");
+  EXPECT_THAT(row_of(R"({"2": 7, "3": "x"})", csv), ElementsAre("x", "7"));
+  const auto error = [&](const std::string& question, const shard::Columns& columns) {
+    return test::error_of([&] { parse_request(question, columns, {}); });
+  };
+  EXPECT_THAT(error(R"({"fields": {"n": 1, "cc": "x"}})", table),
+              HasSubstr("fields: this model has no column 'cc'; it has n, c, d, s"));
+  EXPECT_THAT(error(R"({"samples": [{"fields": [1]}]})", table),
+              HasSubstr("samples[0].fields: 1 values for the 4 columns"));
+  EXPECT_THAT(error(R"({"fields": {"n": [1]}})", table),
+              HasSubstr("fields.n: a string, a number, true, false or null"));
+  EXPECT_THAT(error(R"({"fields": [1, {}, 2, 3]})", table),
+              HasSubstr("fields[1]: a string, a number, true, false or null"));
+  EXPECT_THAT(error(R"({"fields": 1})", table), HasSubstr("an object of columns"));
+  EXPECT_THAT(error(R"({"fields": {"n": NaN}})", table), HasSubstr("a missing value is null"));
+  EXPECT_THAT(error(R"({"text": "a"})", table), HasSubstr("give 'fields'"));
+  EXPECT_THAT(error(R"({"fields": {"a": 1}})", reading("[data]\nformat='text'")),
+              HasSubstr("does not read columns"));
 }
 
 TEST(RequestTest, IdsKeepTheirValues) {
@@ -120,12 +108,12 @@ TEST(RequestTest, WorkIsLinearInTheColumns) {
       names += "," + name;
       values += ",v";
     }
-    return Asked{reading("[data]\nformat='table'\n[table]\ncolumns=[" + columns + "]"),
+    return Asked{parse_encoding("[data]\nformat='table'\n[table]\ncolumns=[" + columns + "]", "test"),
                  R"({"samples": [{"fields": {)" + fields + R"(}}, {"fields": {}}]})",
                  names + "\n" + values + "\n"};
   };
   EXPECT_TRUE(test::grows_linearly(200, asked, [](const Asked& a) {
-    EXPECT_EQ(parse_request(a.question, a.options, {}).queries.size(), 2u);
+    EXPECT_EQ(parse_request(a.question, shard::Columns(a.options), {}).queries.size(), 2u);
   }));
   EXPECT_TRUE(test::grows_linearly(200, asked, [](const Asked& a) {
     const TableLayout layout = table_layout(a.options.table, a.options.format);
@@ -141,10 +129,10 @@ TEST(RequestTest, DamagedQuestions) {
   const std::string good[] = {
       R"({"samples": [{"text": "a \"b\" c"}, {"features": {"ids": [7, 3], "values": [0.1, -2e5]}}], "k": 3})",
       R"({"fields": {"n": 1.5, "c": "red\n\"x\",y"}, "sparse": true})", R"({"features": "1:2 3:4", "k": 5})"};
-  const Encoding options[] = {reading("[data]\nformat='text'"),
-                              reading("[data]\nformat='csv'\n[csv]\nlabels='t'\ntext=['n','c']"),
-                              reading("[data]\nformat='table'\n[table]\ncolumns=['label:y','num:n','cat:c']"),
-                              reading("[data]\nformat='xmc'")};
+  const shard::Columns options[] = {
+      reading("[data]\nformat='text'"), reading("[data]\nformat='csv'\n[csv]\nlabels='t'\ntext=['n','c']"),
+      reading("[data]\nformat='table'\n[table]\ncolumns=['label:y','num:n','cat:c']"),
+      reading("[data]\nformat='xmc'")};
   const std::string alphabet = std::string("{}[]\":,\\0123456789.-+eabknx \n") + '\0' + '\xff';
   size_t accepted = 0;
   Rng rng(1);
@@ -166,8 +154,9 @@ TEST(RequestTest, DamagedQuestions) {
       ++accepted;
       ASSERT_TRUE(request.queries.size() == 1 || request.queries.size() == 2) << text;
       ASSERT_TRUE(request.k >= 1 && request.k <= 7) << text;
-      for (const Query& query : request.queries) ASSERT_TRUE(query.text.ends_with('\n')) << text;
-    } catch (const FormatError& error) {
+      for (const Query& query : request.queries)
+        ASSERT_TRUE(!query.ids || query.text.ends_with('\n')) << text;
+    } catch (const Error& error) {
       ASSERT_STRNE(error.what(), "");
     }
   }

@@ -31,16 +31,18 @@ Encoding options_of(std::vector<std::string> columns, bool header = false) {
   return options;
 }
 
-CsvReader csv_of(const std::string& text, CsvDialect dialect = {}) {
-  return {LineReader(std::make_unique<std::stringbuf>(text, std::ios::in), "data.csv"), dialect};
+LineReader lines_of(const std::string& text) {
+  return {std::make_unique<std::stringbuf>(text, std::ios::in), "data.csv"};
 }
+
+CsvReader csv_of(const std::string& text, CsvDialect dialect = {}) { return {lines_of(text), dialect}; }
 
 std::unique_ptr<TableEncoder> fit(const Encoding& options, const std::string& text) {
   return TableEncoder::fit(options, csv_of(text), {});
 }
 
 std::vector<OwnedSample> read(const TableEncoder& encoder, const std::string& text) {
-  const auto reader = encoder.open(csv_of(text));
+  const auto reader = encoder.open(lines_of(text));
   std::vector<OwnedSample> samples;
   for (Sample sample; reader->next(sample);) {
     EXPECT_TRUE(std::ranges::is_sorted(sample.features, std::less_equal{}) || sample.features.size() < 2);
@@ -84,7 +86,7 @@ TEST(TableEncoder, RareAndUnknownValuesShareAFeature) {
   const auto samples = read(*encoder, train + "0,new,u\n");
   // Slots: a has 0 (missing) and 1 (rare), b has 2 and 3, the cross has 4. Then come x, u and their
   // combination.
-  EXPECT_EQ(encoder->open(csv_of(train))->features(), 8u);
+  EXPECT_EQ(encoder->open(lines_of(train))->features(), 8u);
   EXPECT_EQ(samples[0], (OwnedSample{samples[1].features, {1, 1, 1}, {0}}));
   EXPECT_THAT(samples[2].features, ElementsAre(1, 4, ::testing::Gt(4)));
   EXPECT_EQ(samples[3], (OwnedSample{samples[2].features, {1, 1, 1}, {}}));
@@ -155,8 +157,8 @@ TEST(TableEncoder, ABucketIsCountedOnceASample) {
   options.table.min_count = 2;
   std::string line = "0";
   for (int i = 0; i < 64; ++i) line += ",v";
-  EXPECT_EQ(fit(options, line + "\n")->open(csv_of(line + "\n"))->features(), 2 * 64u);
-  EXPECT_GT(fit(options, line + "\n" + line + "\n")->open(csv_of(line + "\n"))->features(), 2 * 64u);
+  EXPECT_EQ(fit(options, line + "\n")->open(lines_of(line + "\n"))->features(), 2 * 64u);
+  EXPECT_GT(fit(options, line + "\n" + line + "\n")->open(lines_of(line + "\n"))->features(), 2 * 64u);
 }
 
 TEST(TableEncoder, BinsHoldEquallyManyTrainingSamples) {
@@ -275,6 +277,29 @@ TEST(TableEncoder, RefusesDamagedStates) {
   });
 }
 
+// As pandas writes a column: with a fraction as soon as a value is missing.
+TEST(TableEncoder, NumbersAndMissingValuesHaveOneMeaningHoweverTheyAreWritten) {
+  const Encoding options = options_of({"label:y", "num:n", "cat:c,d", "cross:c*d", "cross:c*n"});
+  const auto encoder = fit(options, "1,1,1,True\n0,,2,False\n1,0.5,NA,x\n0,3,,nan\n");
+  const auto expect_same = [&](const std::string& row, const std::string& other) {
+    EXPECT_EQ(read(*encoder, row), read(*encoder, other)) << row << other;
+  };
+  const auto expect_other = [&](const std::string& row, const std::string& other) {
+    EXPECT_NE(read(*encoder, row), read(*encoder, other)) << row << other;
+  };
+  expect_same("1,1,1,True\n", "1.0,1.0,1.0,true\n");
+  expect_same("1,1,1,True\n", "True,TRUE,1.00,TRUE\n");
+  expect_same("0,0,2,False\n", "False,false,2.0,false\n");
+  for (const char* missing : {"nan", "NaN", "NA", "N/A", "<NA>", "null", "None"})
+    expect_same("0,,2,x\n", std::string("0,") + missing + ",2,x\n");
+  // In a column of categories these are words: NA is Namibia.
+  expect_other("0,1,NA,x\n", "0,1,,x\n");
+  expect_other("0,1,1,nan\n", "0,1,1,\n");
+  // The same in training.
+  const auto written = fit(options, "1.0,1.0,1.0,true\n0,nan,2.0,FALSE\nTrue,0.5,NA,x\n0.0,3.0,,nan\n");
+  EXPECT_EQ(written->state(), encoder->state());
+}
+
 TEST(TableEncoder, ErrorsNameLineColumnAndCause) {
   struct Case {
     const char *text, *where, *what;
@@ -289,7 +314,7 @@ TEST(TableEncoder, ErrorsNameLineColumnAndCause) {
       {"y,n,c\n1,1,a\n1,x,a\n",
        "data.csv:3: ", "column 'n': expected a number, or nothing if it is missing, found 'x'"},
       {"y,n,c\n1,1 ,a\n", "data.csv:2: ", "found '1 '"},
-      {"y,n,c\n1,nan,a\n", "data.csv:2: ", "found 'nan'"},
+      {"y,n,c\nnan,1,a\n", "data.csv:2: ", "a label must be 0 or 1, found 'nan'"},
       {"y,n,c\n1,-inf,a\n", "data.csv:2: ", "found '-inf'"},
       {"y,n,c\n1,1e39,a\n", "data.csv:2: ", "the number '1e39' is beyond the range of 32-bit floats"},
       {"y,n,c\n1,1e999,a\n", "data.csv:2: ", "the number '1e999' is beyond"},
@@ -321,7 +346,7 @@ TEST(TableEncoder, ReadsCriteosLayout) {
   for (int i = 1; i <= 26; ++i) line += i % 5 == 0 ? "\t" : "\t68fd1e64";
   line += "\n0" + line.substr(1);
   const auto encoder = TableEncoder::fit(options, csv_of(line, kTabSeparated), {});
-  const auto reader = encoder->open(csv_of(line, kTabSeparated));
+  const auto reader = encoder->open(lines_of(line));
   EXPECT_EQ(reader->features(), 13 * 2 + 26 * 2 + 21);  // 5 categories have no values
   EXPECT_EQ(reader->labels(), 1u);
   Sample sample;

@@ -49,6 +49,14 @@ std::vector<OwnedRecord> read_text(const Encoding& options, const std::string& t
   return result;
 }
 
+// As pandas writes a column of numbers when a value is missing.
+TEST(CsvRecords, AWholeNumberHasOneName) {
+  const Encoding options = csv_options("labels = 'l'\ntext = ['t', 'u']\nlabel_separator = 'pipe'");
+  EXPECT_EQ(
+      read_text(options, "l,t,u\n1.0| 2.0,3.0,1.0 x\n1e+16,,true\n"),
+      (std::vector<OwnedRecord>{{{"1", "2"}, {"3", "", "1.0", "x"}}, {{"10000000000000000"}, {"true"}}}));
+}
+
 std::string error_of(const Encoding& options, const std::string& text) {
   try {
     read_text(options, text);

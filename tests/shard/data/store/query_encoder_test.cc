@@ -60,6 +60,73 @@ TEST_P(QueryEncoderTest, ReadsAsTrainingDidWithAndWithoutLabels) {
   EXPECT_EQ(read(encoder(), lines_of(GetParam().queries)), without_labels(expected));
 }
 
+// The rows of a table, whatever door they come through.
+std::vector<OwnedSample> read_all(const std::unique_ptr<SampleReader>& reader) {
+  std::vector<OwnedSample> samples;
+  for (Sample sample; reader->next(sample);) samples.emplace_back(sample);
+  return samples;
+}
+
+QueryEncoder encoder_of(const testing::TemporaryFolder& folder, const std::string& options,
+                        const std::string& train) {
+  prepare_training_data(folder.write("train", train), Normalize::kNone, parse_encoding(options, "test"),
+                        folder / "train.mlt");
+  const Dataset data = Dataset::open(folder / "train.mlt");
+  return {data.encoder(), {.features = data.features(), .labels = data.labels()}, Normalize::kNone, "test"};
+}
+
+TEST(QueryEncoderRowsTest, ARowIsReadAsItsRecord) {
+  const testing::TemporaryFolder folder;
+  const std::string table =
+      "[data]\nformat='table'\n[table]\ncolumns=['label:y','num:n','cat:c,d']\nmin_count=1\n";
+  const std::string records = "1,2,\"a,\"\"b\"\"\n\",c\n0,,n,d\n1,0.5,y,\n";
+  const std::vector<Row> rows = {{"2.0", "a,\"b\"\r\n", "c"}, {"nan", "n", "d"}, {"0.5", "y", ""}};
+  for (const bool header : {true, false}) {
+    const QueryEncoder encoder = encoder_of(folder, table + "[csv]\nheader=" + (header ? "true" : "false"),
+                                            (header ? "y,n,c,d\n" : "") + records);
+    const auto expected = without_labels(read_all(encoder.open(LineReader(folder / "train"))));
+    EXPECT_EQ(read_all(encoder.open_rows(rows, "rows")), expected);
+    // A row of the names of the columns is no header.
+    EXPECT_EQ(read_all(encoder.open_rows({{"", "n", "d"}}, "rows")), std::vector(1, expected[1]));
+    EXPECT_THAT(test::error_of([&] {
+                  read_all(encoder.open_rows({{"n", "c", "d"}}, "rows"));
+                }),
+                HasSubstr("rows: column 'n': expected a number"));
+    EXPECT_THAT(test::error_of([&] {
+                  read_all(encoder.open_rows({rows[0], {"x", "", ""}}, "rows"));
+                }),
+                HasSubstr("rows[1]: column 'n': expected a number"));
+    EXPECT_THAT(test::error_of([&] {
+                  read_all(encoder.open_rows({rows[0], {"1"}}, "rows"));
+                }),
+                HasSubstr("rows[1]: 1 values for the 3 columns of this model, n, c, d"));
+    EXPECT_THAT(test::error_of([&] { read_all(encoder.open_texts({"a"}, "rows")); }),
+                HasSubstr("reads columns"));
+  }
+}
+
+TEST(QueryEncoderRowsTest, ATextStaysAText) {
+  const testing::TemporaryFolder folder;
+  const std::string csv = "[data]\nformat='csv'\n[csv]\nlabels='tag'\ntext=['title','body']\n";
+  for (const char* delimiter : {"comma", "tab", "semicolon"}) {
+    const char d = *delimiter == 'c' ? ',' : *delimiter == 't' ? '\t' : ';';
+    std::string train = "title,tag,body\none two,a,2001.0\ntitle,b,body\n";
+    std::ranges::replace(train, ',', d);
+    const QueryEncoder encoder = encoder_of(folder, csv + "delimiter='" + delimiter + "'", train);
+    const auto expected = without_labels(read_all(encoder.open(LineReader(folder / "train"))));
+    EXPECT_EQ(read_all(encoder.open_rows({{"one\ttwo", "2001"}, {"title", "body"}}, "rows")), expected)
+        << delimiter;
+    EXPECT_EQ(read_all(encoder.open_texts({"\"one\", two; \n title\r"}, "rows")),
+              read_all(encoder.open_rows({{"\"one\", two;\ttitle", ""}}, "rows")));
+    EXPECT_EQ(read_all(encoder.open_texts({"title", "", "one"}, "rows")).size(), 3u);
+  }
+  const QueryEncoder text =
+      encoder_of(folder, "[data]\nformat='text'", "__label__a one two, \"three\"\n__label__b four\n");
+  const auto expected = without_labels(read_all(text.open(LineReader(folder / "train"))));
+  EXPECT_EQ(read_all(text.open_texts({"one\ntwo,\t\"three\"", "four\r\n"}, "rows")), expected);
+  EXPECT_THAT(test::error_of([&] { text.open_rows({{"a"}}, "rows"); }), HasSubstr("does not read columns"));
+}
+
 TEST_P(QueryEncoderTest, APipeIsReadAsItComes) {
   const std::filesystem::path pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

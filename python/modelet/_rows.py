@@ -1,0 +1,129 @@
+"""What a model is asked, as the engine reads it: texts, or rows with a field for each of the model's columns."""
+import decimal
+import fractions
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from modelet import _modelet
+
+
+def listed(rows: Any) -> Any:
+    """Series and arrays of texts or objects as lists; everything else as it is."""
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUS":
+        return rows.tolist()
+    if hasattr(rows, "to_list") and not _is_frame(rows):
+        return rows.to_list()
+    return rows
+
+
+def are_questions(native: _modelet.Model, rows: Any) -> bool:
+    """Whether listed() rows have to be encoded; if not, they are a matrix of features."""
+    if isinstance(rows, (str, bytes, Mapping)):
+        return True
+    if isinstance(rows, (list, tuple)) and rows:
+        return _is_text(rows[0]) or isinstance(rows[0], Mapping) or bool(native.columns and isinstance(rows[0], (list, tuple)))
+    return _is_frame(rows) and bool(native.columns)
+
+
+def encode(native: _modelet.Model, rows: Any) -> tuple[npt.NDArray[Any], ...]:
+    """The samples of listed() rows."""
+    if isinstance(rows, (str, bytes)):
+        raise TypeError("give a list of texts, not one text")
+    if isinstance(rows, Mapping):
+        return native.encode_rows(_by_column(native, list(rows), list(rows.values())))
+    if _is_frame(rows):
+        names = list(getattr(rows, "column_names", rows.columns))  # of pyarrow, and of pandas and polars
+        if len(set(names)) < len(names):
+            raise _modelet.UsageError(f"the rows have two columns of one name: {', '.join(map(repr, names))}")
+        return native.encode_rows(_by_column(native, names, [rows[name] for name in names]))
+    rows = list(rows)
+    if all(map(_is_text, rows)):
+        return native.encode_texts([_field(text) for text in rows])
+    if all(isinstance(row, Mapping) for row in rows):
+        return native.encode_rows(_by_name(native, rows))
+    if all(isinstance(row, (list, tuple)) for row in rows):
+        return native.encode_rows([_fields(row, number) for number, row in enumerate(rows)])
+    raise TypeError("give a list of texts, a list of dicts or a list of lists, not several of them in one")
+
+
+def _is_frame(rows: Any) -> bool:
+    return hasattr(rows, "columns") and hasattr(rows, "__getitem__")
+
+
+def _is_text(row: Any) -> bool:
+    return isinstance(row, (str, bytes)) or (not isinstance(row, Iterable) and _is_missing(row))
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or value is np.ma.masked or type(value).__name__ == "NAType":  # that of pandas, which equals nothing
+        return True
+    if isinstance(value, decimal.Decimal):  # a signalling NaN does not compare
+        return value.is_nan()
+    return bool(value != value)  # NaN and NaT of any kind
+
+
+def _field(value: Any) -> bytes:
+    """A value as text (docs/data_format.md, "Values"): nothing if it is missing. The engine names numbers."""
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape")
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, (Mapping, Sequence, Set, np.ndarray)) and value is not np.ma.masked:
+        raise TypeError(f"{value!r} is not one value; give a text, a number, True, False or None")
+    if _is_missing(value):
+        return b""
+    if isinstance(value, (decimal.Decimal, fractions.Fraction, np.longdouble)):
+        number = float(value)
+        value = int(value) if number.is_integer() and value == int(value) else number
+    return str(value).encode(errors="surrogateescape")
+
+
+def _fields(values: Iterable[Any], number: int) -> list[bytes]:
+    try:
+        return [_field(value) for value in values]
+    except TypeError as error:
+        raise TypeError(f"rows[{number}]: {error}") from None
+
+
+def _places(native: _modelet.Model, names: Sequence[Any], where: str) -> Sequence[int | None]:
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{where}: {name!r} is no name of a column; this model has {', '.join(map(repr, native.columns))}")
+    return native.places([_field(name) for name in names], where)
+
+
+def _by_name(native: _modelet.Model, rows: Sequence[Mapping[str, Any]]) -> list[list[bytes]]:
+    known: dict[tuple[Any, ...], Sequence[int | None]] = {}
+    fields = []
+    for number, row in enumerate(rows):
+        names = tuple(row)
+        if names not in known:
+            known[names] = _places(native, names, f"rows[{number}]")
+        values = [row[name] for name in names]
+        fields.append(_fields((None if place is None else values[place] for place in known[names]), number))
+    return fields
+
+
+def _by_column(native: _modelet.Model, names: Sequence[Any], columns: Sequence[Any]) -> list[list[bytes]]:
+    places = _places(native, names, "the rows")
+    lengths = {}
+    for name, column in zip(names, columns):
+        if isinstance(column, (str, bytes)) or not hasattr(column, "__len__"):
+            raise TypeError(f"column {name!r} has the one value {column!r}; give a list of values for each column, or a list of dicts")
+        lengths[name] = len(column)
+    if len(set(lengths.values())) > 1:
+        raise _modelet.UsageError(f"columns differ in length: {', '.join(f'{name!r} has {n}' for name, n in lengths.items())}")
+    count = next(iter(lengths.values()), 0)
+    values = [[None] * count if place is None else _values(columns[place]) for place in places]
+    return [_fields(row, number) for number, row in enumerate(zip(*values))]
+
+
+def _values(column: Any) -> list[Any]:
+    values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
+    if str(getattr(column, "dtype", getattr(column, "type", ""))).lower() in ("float32", "float"):
+        # The values may have been widened: 0.1 is then 0.10000000149011612.
+        return [None if _is_missing(value) else np.float32(value) for value in values]
+    return values
