@@ -46,13 +46,17 @@ std::string key_suggestion(std::string_view key) {
                             : "; did you mean '" + std::string(nearest->key) + "'?";
 }
 
+// What people write instead: JSON, texts without quotes, True.
+constexpr const char* kTomlWanted =
+    "; an experiment is TOML in UTF-8: [section], then key = value, with quotes around texts, and true or false";
+
 toml::table parse_at(std::string_view text, const std::string& place) {
   try {
     return parse_toml(text);
   } catch (const toml::parse_error& e) {
     const auto at_position = e.source().begin;
     throw UsageError(place + ":" + number_text(at_position.line) + ":" + number_text(at_position.column) +
-                     ": " + std::string(e.description()));
+                     ": " + std::string(e.description()) + kTomlWanted);
   }
 }
 
@@ -117,7 +121,8 @@ class Parser {
     try {
       parsed = parse_toml("value = " + text);
     } catch (const toml::parse_error& e) {
-      throw UsageError(place + ": the value is not valid TOML: " + std::string(e.description()));
+      throw UsageError(place + ": the value is not valid TOML, such as 5, 0.5, true or [32, 32]: " +
+                       std::string(e.description()));
     }
     set(key, *parsed.get("value"), {place, std::filesystem::current_path()});
   }

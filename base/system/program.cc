@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -53,6 +55,30 @@ std::vector<std::string> argument_texts(const toml::node& node, const std::strin
   return texts;
 }
 
+// For each option that `verb` does not know: the one that may be meant.
+void explain_extras(const CLI::App& app, const CLI::App& verb) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const std::string& extra : app.remaining(true))
+    if (const std::string name = extra.substr(0, extra.find('=')); name.starts_with("--"))
+      std::cerr << name << suggestion(name, known) << '\n';
+}
+
+// The options in `message` whose value may come from the environment, with the variable. CLI11 reads the variables of
+// all verbs, whichever is given.
+void find_variables(const CLI::App& app, const std::string& message,
+                    std::map<std::string, std::string>& found) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string &variable = option->get_envname(), name = option->get_name();
+    if (!variable.empty() && std::getenv(variable.c_str()) != nullptr &&
+        message.find(name) != std::string::npos)
+      found[name] = variable;
+  }
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    find_variables(*verb, message, found);
+}
+
 void apply_file(CLI::App& app, const std::string& path) {
   constexpr size_t kMaxFileBytes = size_t{1} << 20;
   toml::table table;
@@ -99,6 +125,20 @@ int exit_code_of(const std::string& program, const std::function<int()>& body) {
   }
 }
 
+int exit_code_of(const CLI::App& app, const CLI::ParseError& error) {
+  if (app.exit(error) == 0) return static_cast<int>(ExitCode::kDone);
+  const CLI::App* verb = &app;
+  while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
+  explain_extras(
+      app, *verb);  // whatever the error is: the value after a misspelt option may have become an argument
+  std::map<std::string, std::string> variables;
+  find_variables(app, error.what(), variables);
+  for (const auto& [option, variable] : variables)
+    std::cerr << option << " may come from the environment variable " << variable
+              << ": correct it, or unset it\n";
+  return static_cast<int>(ExitCode::kUsage);
+}
+
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   std::string config;
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), kVersion));
@@ -112,7 +152,7 @@ int run_program(CLI::App& app, int argc, char** argv, const std::function<void()
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-      return static_cast<int>(app.exit(error) == 0 ? ExitCode::kDone : ExitCode::kUsage);
+      return exit_code_of(app, error);
     }
     if (!config.empty()) apply_file(app, config);
     body();

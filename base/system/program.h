@@ -9,6 +9,7 @@
 
 namespace CLI {
 class App;
+class ParseError;
 class Validator;
 }  // namespace CLI
 
@@ -17,6 +18,10 @@ namespace modelet {
 // Runs `body` and returns its exit code. Exceptions become exit codes; their text is printed to standard
 // error, after the program's name.
 int exit_code_of(const std::string& program, const std::function<int()>& body);
+
+// Prints what is wrong with the arguments of `app` (or what --help asks for), the nearest known option for a misspelt
+// one, and the environment variable that a wrong value comes from. Returns the exit code.
+int exit_code_of(const CLI::App& app, const CLI::ParseError& error);
 
 // Adds --version and --config FILE to `app`, parses the arguments and then the file, and runs `body`. Errors
 // are printed to standard error; returns the program's exit code. The arguments may also ask for a manual

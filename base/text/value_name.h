@@ -18,6 +18,13 @@ std::optional<bool> truth_value(std::string_view text);
 // As number_name(), also for truth_value(): "True" or "False".
 std::optional<std::string> category_name(std::string_view text);
 
+// False for texts that the two functions above return nothing for. Both answers hold for many words at a time: click logs
+// have so many short ones that a branch on the contents of each would take longer than hashing it.
+inline bool may_hold_number_names(std::string_view text) {
+  return text.find('.') != std::string_view::npos || text.find('+') != std::string_view::npos;
+}
+inline bool may_be_truth_value(std::string_view text) { return text.size() == 4 || text.size() == 5; }
+
 // Whether a text stands for a missing number: nothing, or a word such as "nan", "NA" and "null".
 bool is_missing_number(std::string_view text);
 

@@ -74,7 +74,7 @@ int run(int argc, char** argv) {
     app.exit(error);
     return static_cast<int>(modelet::ExitCode::kUsage);
   } catch (const CLI::ParseError& error) {
-    return static_cast<int>(app.exit(error) == 0 ? modelet::ExitCode::kDone : modelet::ExitCode::kUsage);
+    return modelet::exit_code_of(app, error);
   }
   return static_cast<int>(modelet::ExitCode::kDone);
 }

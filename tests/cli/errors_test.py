@@ -32,6 +32,24 @@ class TrainErrors(ProgramTest):
         self.refused(2, [str(bad), "data.test"], experiment=bad)
         self.refused(2, "missing.toml", experiment="missing.toml")
 
+    def test_what_is_no_toml(self):
+        """What people write instead gets the rule, and the place of the mistake."""
+        for number, text in enumerate(('{"data": {"train": "a"}}', "[data]\ntrain = a.txt", "[data]\ntrain = 'a'\n[model]\ncentroids = True")):
+            bad = self.write(f"bad{number}.toml", text)
+            self.refused(2, [f"{bad}:{len(text.splitlines())}:", "an experiment is TOML"], experiment=bad)
+        (self.folder / "bad.toml").write_bytes("[data]\n".encode("utf-16"))
+        self.refused(2, ["bad.toml:1:", "UTF-8"], experiment=self.folder / "bad.toml")
+
+    def test_options_and_variables(self):
+        """A misspelt option gets the nearest one, and a wrong value the variable that it may come from."""
+        self.refused(2, ["--node", "did you mean '--nodes'"], "--node", "2")
+        self.refused(2, ["--node", "did you mean '--nodes'"], "--node=2")
+        modelet = PROGRAMS / "modelet"
+        for variable, value, verb in (("MODELET_SIMD", "foo", "version"), ("MODELET_INSECURE", "maybe", "list"), ("MODELET_SCHEDULER", "foo", "list"),
+                                      ("MODELET_KEY", "/nowhere", "list"), ("MODELET_SCHEDULER_KEY", "foo", "list"), ("MODELET_LOG", "loud", "list")):
+            with self.subTest(variable=variable):
+                self.assert_refused(2, variable, "/usr/bin/env", f"{variable}={value}", modelet, verb)
+
     def test_overrides(self):
         self.refused(2, ["model.hiden", "did you mean", "model.hidden"], "--set", "model.hiden=[32]")
         self.refused(2, ["train.epochs"], "--set", "train.epochs")
@@ -55,6 +73,13 @@ class TrainErrors(ProgramTest):
     def test_data(self):
         self.refused(1, ["no-such-file.txt", "data.train"], "--set", "data.train=no-such-file.txt")
         self.refused(1, ["no-such-file.txt", "data.test"], "--set", "data.test=no-such-file.txt")
+        self.refused(1, ["is a folder", "data.train"], "--set", f"data.train={self.folder}")
+        table = self.write("table.csv", "title;tag\nfoo;a\nbar;b\n")
+        csv = [f"data.train={table}", f"data.test={table}", "data.format=csv", "csv.labels=tag", "csv.text=title"]
+        as_options = lambda settings: [argument for setting in settings for argument in ("--set", setting)]
+        self.refused(2, [str(table), "csv.text", "'title'", "is csv.delimiter right?"], *as_options(csv))
+        self.refused(1, [str(table), "no feature occurs", "text.min_count = 9"], *as_options([*csv, "csv.delimiter=semicolon", "text.min_count=9"]))
+        self.refused(2, [str(table), "fewer than two words", "words.min_count"], *as_options([*csv, "data.format=words"]))
         lines = (self.folder / "data/test.txt").read_text().splitlines()
         rows, features, labels = lines[0].split()
         other = self.write("other.txt", "\n".join([f"{rows} {features} {int(labels) + 1}", *lines[1:]]) + "\n")

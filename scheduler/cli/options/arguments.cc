@@ -47,9 +47,10 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
                          const shard::LabelSelection& labels) {
   const Experiment::Data& data = experiment.data;
   const auto require = [](const std::string& key, const std::string& path) {
-    if (!std::filesystem::exists(path))
-      throw Error(path + ": no such file; it is " + key +
-                  " of the experiment: correct it there, or give --set " + key + "=PATH");
+    const bool folder = std::filesystem::is_directory(path);
+    if (folder || !std::filesystem::exists(path))
+      throw Error(path + (folder ? ": is a folder, a file is expected" : ": no such file") + "; it is " +
+                  key + " of the experiment: correct it there, or give --set " + key + "=PATH");
   };
   require("data.train", data.train);
   require("data.test", data.test);

@@ -1,18 +1,41 @@
 #include "scheduler/cli/pool/pool_options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 
+#include "base/error.h"
 #include "base/system/program.h"
 #include "comm/transport/endpoint.h"
 
 namespace modelet::cli {
 
+namespace {
+
+constexpr const char* kSchedulerVariable = "MODELET_SCHEDULER";
+constexpr const char* kKeyVariable = "MODELET_KEY";
+constexpr const char* kSchedulerKeyVariable = "MODELET_SCHEDULER_KEY";
+
+// What a user may have forgotten who did not give these options.
+std::string set_variables() {
+  std::string set;
+  for (const char* variable : {kSchedulerVariable, kKeyVariable, kSchedulerKeyVariable})
+    if (std::getenv(variable) != nullptr)
+      set += (set.empty() ? "; the environment sets " : ", ") + std::string(variable);
+  return set;
+}
+
+}  // namespace
+
 comm::control::SchedulerAddress PoolOptions::address() const {
-  comm::check_endpoint(scheduler, false);
-  const auto keys = comm::read_client_keys(key, scheduler_key);
-  comm::require_keys(scheduler, keys.has_value(), insecure, "the scheduler's address",
-                     "--key FILE and --scheduler-key KEY");
-  return {scheduler, keys};
+  try {
+    comm::check_endpoint(scheduler, false);
+    const auto keys = comm::read_client_keys(key, scheduler_key);
+    comm::require_keys(scheduler, keys.has_value(), insecure, "the scheduler's address",
+                       "--key FILE and --scheduler-key KEY");
+    return {scheduler, keys};
+  } catch (const UsageError& error) {
+    throw UsageError(error.what() + set_variables());
+  }
 }
 
 CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& description,
@@ -23,13 +46,13 @@ CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& de
   verb.add_option("--scheduler", options->scheduler,
                   "address of the scheduler, such as tcp://192.168.1.5:5570")
       ->default_val("tcp://127.0.0.1:5570")
-      ->envname("MODELET_SCHEDULER");
+      ->envname(kSchedulerVariable);
   verb.add_option("--key", options->key,
                   "file of your key, made by 'modelet keygen'; for a scheduler with keys")
-      ->envname("MODELET_KEY");
+      ->envname(kKeyVariable);
   verb.add_option("--scheduler-key", options->scheduler_key,
                   "public key of the scheduler, as 'modelet keygen' printed it there")
-      ->envname("MODELET_SCHEDULER_KEY");
+      ->envname(kSchedulerKeyVariable);
   verb.add_flag("--insecure", options->insecure,
                 "without keys: whatever answers at the scheduler's address is trusted with the experiment")
       ->envname("MODELET_INSECURE");

@@ -28,7 +28,9 @@ std::string Columns::list() const {
 }
 
 std::vector<size_t> Columns::places(std::span<const std::string> named, const std::string& where) const {
-  if (names_.empty()) throw UsageError(where + ": this model does not read columns: give texts or features");
+  if (names_.empty())
+    throw UsageError(
+        where + ": this model was not trained on a table and does not read columns: give texts or features");
   std::unordered_map<std::string_view, size_t> place_of;  // a question may have very many names
   for (size_t place = 0; place < named.size(); ++place) place_of.emplace(named[place], place);
   std::vector<size_t> places;
@@ -47,7 +49,9 @@ std::vector<size_t> Columns::places(std::span<const std::string> named, const st
 }
 
 void Columns::require_whole(const Row& row, const std::string& where) const {
-  if (names_.empty()) throw UsageError(where + ": this model does not read columns: give texts or features");
+  if (names_.empty())
+    throw UsageError(
+        where + ": this model was not trained on a table and does not read columns: give texts or features");
   if (row.size() != names_.size())
     throw UsageError(where + ": " + std::to_string(row.size()) + " values for the " +
                      std::to_string(names_.size()) + " columns of this model, " + list() +

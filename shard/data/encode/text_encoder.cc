@@ -71,6 +71,9 @@ std::unique_ptr<TextEncoder> TextEncoder::fit(const Encoding& options, TextRecor
                  " samples; is data.format right, and text.label_prefix or csv.labels?");
   std::unique_ptr<TextEncoder> encoder(new TextEncoder(options));
   encoder->choose_features(counts);
+  if (encoder->buckets_.empty())
+    records.fail("no feature occurs in text.min_count = " + std::to_string(options.text.min_count) +
+                 " training samples; lower it, or check that the text holds words");
   encoder->choose_labels(counts);
   encoder->number_buckets();
   return encoder;
@@ -86,9 +89,6 @@ void TextEncoder::choose_features(const Counts& counts) {
     features += chosen(counts.buckets[bucket]) ? 1 : 0;
   }
   buckets_.resize(features);
-  if (buckets_.empty())
-    throw UsageError("no feature occurs in text.min_count = " + std::to_string(options_.text.min_count) +
-                     " training samples; lower it, or check that the text holds words");
   if (options_.text.weight != TextWeight::kTfIdf) return;
   for (const uint32_t bucket : buckets_)
     idf_.push_back(

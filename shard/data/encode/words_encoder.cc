@@ -106,19 +106,20 @@ std::unique_ptr<WordsEncoder> WordsEncoder::fit(const Encoding& options, WordRea
     }
   }
   std::unique_ptr<WordsEncoder> encoder(new WordsEncoder(options));
-  encoder->choose_words(counter.words(), counter.counts());
+  encoder->choose_words(counter.words(), counter.counts(), words.name());
   encoder->set_thresholds();
   return encoder;
 }
 
-void WordsEncoder::choose_words(const StringTable& words, const std::vector<uint64_t>& counts) {
+void WordsEncoder::choose_words(const StringTable& words, const std::vector<uint64_t>& counts,
+                                const std::string& text) {
   std::vector<uint32_t> order;
   for (uint32_t id = 0; id < words.size(); ++id)
     if (counts[id] >= options_.words.min_count) order.push_back(id);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
   order.resize(std::min<size_t>(order.size(), options_.words.vocabulary));
   if (order.size() < 2)
-    throw UsageError("fewer than two words occur words.min_count = " +
+    throw UsageError(text + ": fewer than two words occur words.min_count = " +
                      std::to_string(options_.words.min_count) + " times; lower it, or take a larger text");
   for (const uint32_t id : order) {
     words_.insert(words.at(id));

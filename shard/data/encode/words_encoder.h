@@ -48,6 +48,7 @@ class WordReader {
 
   uint64_t bytes() const { return text_.bytes(); }
   double fraction() const { return text_.fraction(); }
+  const std::string& name() const { return text_.name(); }
 
  private:
   LineReader text_;
@@ -80,7 +81,7 @@ class WordsEncoder : public Encoder {
   explicit WordsEncoder(const Encoding& options) : options_(options) {}
   bool has_positions() const { return options_.words.task == WordsTask::kNext && options_.words.positions; }
   uint64_t features() const { return (has_positions() ? options_.words.window : 1) * words_.size(); }
-  void choose_words(const StringTable& words, const std::vector<uint64_t>& counts);
+  void choose_words(const StringTable& words, const std::vector<uint64_t>& counts, const std::string& text);
   void set_thresholds();
 
   Encoding options_;

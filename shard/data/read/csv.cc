@@ -28,13 +28,6 @@ uint64_t positions_in_block(const char* block, char c) {
   return positions;
 }
 
-void end_lines_with_lf(std::string& text) {
-  size_t length = 0;
-  for (size_t i = 0; i < text.size(); ++i)
-    if (text[i] != '\r' || i + 1 == text.size() || text[i + 1] != '\n') text[length++] = text[i];
-  text.resize(length);
-}
-
 bool has_quote(std::string_view line) { return line.find('"') != std::string_view::npos; }
 
 }  // namespace
@@ -61,17 +54,10 @@ CsvDialect csv_dialect(const Experiment::Csv& options) {
   return {.delimiter = character(options.delimiter), .quotes = options.delimiter != Delimiter::kTab};
 }
 
-CsvReader::CsvReader(std::vector<Row> rows, std::string name)
-    : rows_(std::move(rows)), name_(std::move(name)) {
-  for (Row& row : rows_)
-    for (std::string& field : row) end_lines_with_lf(field);
-}
-
 bool CsvReader::next(std::span<const std::string_view>& fields) {
   if (!lines_) {
     if (line_ == rows_.size()) return false;
-    fields_.assign(rows_[line_].begin(), rows_[line_].end());
-    ++line_;
+    join(rows_[line_++]);
     fields = fields_;
     return true;
   }
@@ -85,7 +71,9 @@ bool CsvReader::next(std::span<const std::string_view>& fields) {
   if (width_ == 0) width_ = fields_.size();
   if (fields_.size() != width_)
     fail("expected " + std::to_string(width_) + " fields, as in the first record, found " +
-         std::to_string(fields_.size()));
+         std::to_string(fields_.size()) +
+         (dialect_.quotes ? "; is csv.delimiter right? A field with a delimiter in it needs quotes around it"
+                          : "; the text is tab-separated, where a field has no tab in it"));
   fields = fields_;
   return true;
 }
@@ -94,11 +82,6 @@ bool CsvReader::next(std::span<const std::string_view>& fields) {
 bool CsvReader::next_line(std::string_view& line) {
   uint64_t empty_line = 0;
   while (lines_->next(line)) {
-    if (lines_->line_number() == 1) {
-      if (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"))
-        lines_->fail("the file is UTF-16; convert it to UTF-8");
-      if (line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
-    }
     line_ = lines_->line_number();
     if (line.empty() && width_ > 1) {
       empty_line = empty_line == 0 ? line_ : empty_line;
@@ -159,6 +142,22 @@ void CsvReader::split_quoted(std::string_view line) {
     more = !line.empty();
     if (more) line.remove_prefix(1);
   }
+  take_fields();
+}
+
+// As split_quoted() would find them in the row's CSV.
+void CsvReader::join(const Row& row) {
+  text_.clear();
+  ends_.clear();
+  for (const std::string& field : row) {
+    for (size_t i = 0; i < field.size(); ++i)
+      if (field[i] != '\r' || i + 1 == field.size() || field[i + 1] != '\n') text_ += field[i];
+    ends_.push_back(text_.size());
+  }
+  take_fields();
+}
+
+void CsvReader::take_fields() {
   fields_.clear();
   size_t begin = 0;
   for (const size_t end : ends_) {
@@ -184,9 +183,11 @@ std::string_view CsvReader::read_quoted_field(std::string_view rest) {
     text_ += '\n';
     if (text_.size() > kMaxLineBytes || !lines_->next(rest)) {
       line_ = opened;
-      fail(text_.size() > kMaxLineBytes ? "the quoted field that begins here makes the record longer than " +
-                                              std::to_string(kMaxLineBytes >> 20) + " MiB; close the quote"
-                                        : "the quoted field that begins here is not closed");
+      fail(text_.size() > kMaxLineBytes
+               ? "the quoted field that begins here makes the record longer than " +
+                     std::to_string(kMaxLineBytes >> 20) + " MiB; close the quote"
+               : "the quoted field that begins here is not closed; add its last quote, or "
+                 "write a quote that is part of a field twice, and quotes around the field");
     }
   }
 }

@@ -49,10 +49,13 @@ class CsvReader {
  public:
   CsvReader(LineReader text, CsvDialect dialect) : lines_(std::move(text)), dialect_(dialect) {}
   // `name` stands for the rows in messages.
-  CsvReader(std::vector<Row> rows, std::string name);
+  CsvReader(std::vector<Row> rows, std::string name) : rows_(std::move(rows)), name_(std::move(name)) {}
 
   // The fields of the next record, at least one; valid until the next call. False at the end.
   bool next(std::span<const std::string_view>& fields);
+
+  // What the fields of the last record are parts of.
+  std::string_view text() const { return {fields_.front().begin(), fields_.back().end()}; }
 
   bool ready() const { return !lines_ || lines_->ready(); }  // whether next() has at least a line
   uint64_t line() const { return line_; }  // on which the last record begins, or its row; from 1
@@ -67,6 +70,8 @@ class CsvReader {
   bool next_line(std::string_view& line);
   void split(std::string_view line);
   void split_quoted(std::string_view line);
+  void join(const Row& row);
+  void take_fields();
   std::string_view read_quoted_field(std::string_view rest);
   void check_field_limit(size_t fields) const;
 
@@ -77,7 +82,7 @@ class CsvReader {
   uint64_t line_ = 0;
   size_t width_ = 0;  // fields of the first record; 0 before it
   std::vector<std::string_view> fields_;
-  std::string text_;          // of a record with quotes: its fields without them, joined
+  std::string text_;          // of a row or a record with quotes: its fields without them, joined
   std::vector<size_t> ends_;  // of the fields in text_
 };
 

@@ -23,26 +23,46 @@ constexpr size_t kFirstCapacity = size_t{64} << 10;
 constexpr std::streamsize kFilterBuffer = 256 << 10;
 constexpr std::string_view kXzMagic("\3757zXZ\0", 6);
 constexpr std::string_view kGzipMagic("\x1F\x8B", 2);
-constexpr size_t kMagicBytes = 10;  // the longest that is looked for
+constexpr size_t kMagicBytes = 16;  // the longest that is looked for
 
-// Compressions that are recognised, by certain bytes, but not read; and the commands that unpack them.
-struct OtherCompression {
+// Files that are recognised, by certain bytes, but not read; and the commands that unpack those that are compressed.
+struct OtherFile {
   const char* name;
   const char* command;
   size_t place;
   std::string_view bytes;
 };
-constexpr OtherCompression kOthers[] = {{"zstd", "zstd -d", 0, "\x28\xB5\x2F\xFD"},
-                                        {"bzip2", "bzip2 -d", 4, "1AY&SY"},
-                                        {"lz4", "lz4 -d", 0, "\x04\x22\x4D\x18"},
-                                        {"zip", "unzip", 0, "PK\x03\x04"}};
+constexpr OtherFile kOthers[] = {{"zstd", "zstd -d", 0, "\x28\xB5\x2F\xFD"},
+                                 {"bzip2", "bzip2 -d", 4, "1AY&SY"},
+                                 {"lz4", "lz4 -d", 0, "\x04\x22\x4D\x18"},
+                                 {"zip", "unzip", 0, "PK\x03\x04"},
+                                 {"Parquet", nullptr, 0, "PAR1\x15"},
+                                 {"Arrow", nullptr, 0, {"ARROW1\0", 7}},
+                                 {"HDF5", nullptr, 0, "\x89HDF\r\n\x1A\n"},
+                                 {"NumPy", nullptr, 0, "\x93NUMPY"},
+                                 {"SQLite", nullptr, 0, {"SQLite format 3\0", 16}}};
 
-void refuse_other_compression(const std::string& name, std::string_view first_bytes) {
-  for (const OtherCompression& other : kOthers)
-    if (first_bytes.substr(std::min(other.place, first_bytes.size())).starts_with(other.bytes))
-      throw FormatError(name + ": is compressed with " + other.name +
-                        "; Modelet reads plain text, .xz and .gz: unpack it with '" + other.command + " " +
-                        name + "'");
+void refuse_other_file(const std::string& name, std::string_view first_bytes) {
+  for (const OtherFile& other : kOthers) {
+    if (!first_bytes.substr(std::min(other.place, first_bytes.size())).starts_with(other.bytes)) continue;
+    if (other.command == nullptr)
+      throw FormatError(
+          name + ": is a file of " + other.name +
+          "; Modelet reads text: write it as CSV or in another data.format (docs/data_format.md)");
+    throw FormatError(name + ": is compressed with " + other.name +
+                      "; Modelet reads plain text, .xz and .gz: unpack it with '" + other.command + " " +
+                      name + "'");
+  }
+}
+
+// With a byte-order mark, or by the zeros that every other byte of Latin letters and digits is.
+void refuse_utf16(const std::string& name, std::string_view first_bytes) {
+  const auto is_zero = [&](size_t byte) { return first_bytes[byte] == '\0'; };
+  const bool zeros = first_bytes.size() >= 4 && is_zero(0) != is_zero(1) && is_zero(0) == is_zero(2) &&
+                     is_zero(1) == is_zero(3);
+  if (zeros || first_bytes.starts_with("\xFF\xFE") || first_bytes.starts_with("\xFE\xFF"))
+    throw FormatError(
+        name + ":1: the text is UTF-16; Modelet reads UTF-8: convert it with 'iconv -f UTF-16 -t UTF-8'");
 }
 
 std::unique_ptr<std::filebuf> open_file(const std::filesystem::path& path) {
@@ -84,7 +104,7 @@ class StreamSource : public std::streambuf {
 
  private:
   void refuse_compressed(std::string_view first_bytes) const {
-    refuse_other_compression(name_, first_bytes);
+    refuse_other_file(name_, first_bytes);
     const bool xz = first_bytes.starts_with(kXzMagic);
     if (xz || first_bytes.starts_with(kGzipMagic))
       throw FormatError(name_ + ": is compressed; what is read from a pipe must be plain text: put '" +
@@ -143,7 +163,7 @@ LineReader::LineReader(const std::filesystem::path& path) : LineReader(nullptr, 
   const uintmax_t size = std::filesystem::file_size(path, gone);
   file_bytes_ = gone ? 0 : size;
   const std::string magic = first_bytes(*file, kMagicBytes);
-  refuse_other_compression(name_, magic);
+  refuse_other_file(name_, magic);
   if (magic.starts_with(kXzMagic)) filter_ = decompressed(*file, io::lzma_decompressor());
   if (magic.starts_with(kGzipMagic)) filter_ = decompressed(*file, io::gzip_decompressor());
   file_ = std::move(file);
@@ -216,6 +236,7 @@ bool LineReader::refill() {
         source.sgetn(buffer_.get() + end_, static_cast<std::streamsize>(capacity_ - end_));
     at_end_ = n <= 0;
     end_ += static_cast<size_t>(at_end_ ? 0 : n);
+    if (bytes_ == 0) refuse_utf16(name_, {buffer_.get(), end_});
   } catch (const std::ios_base::failure&) {
     if (!filter_) throw Error(errno_text(name_) + " (while reading)");
     throw FormatError(name_ + ": the compressed file is damaged or cut off after line " +

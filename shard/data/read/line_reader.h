@@ -1,5 +1,5 @@
 // LineReader: the lines of a text file that is plain, .xz or .gz. The content decides which (its first
-// bytes), not the name; other compressions are recognised and refused. A stream (standard input, a pipe) must
+// bytes), not the name; other compressions, UTF-16 and some binary formats are recognised and refused. A stream (standard input, a pipe) must
 // be plain. Memory is bounded by the longest line, and that by kMaxLineBytes. One thread uses a LineReader.
 #pragma once
 

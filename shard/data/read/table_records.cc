@@ -102,8 +102,10 @@ bool TableRecords::next(TableRecord& record) {
   if (labels_ == LabelsIn::kOptional && has_labels_ && fields_.size() + layout_.labels.size() == width_)
     leave_labels_out();  // there is no header: it would have shown this
   if (fields_.size() != width_)
-    csv_.fail("the record has " + std::to_string(fields_.size()) + " fields, table.columns mentions " +
-              std::to_string(width_) + " columns; is csv.delimiter right, and csv.header?");
+    csv_.fail(
+        "the record has " + std::to_string(fields_.size()) + " fields, table.columns mentions " +
+        std::to_string(width_) +
+        " columns; is csv.delimiter right, and csv.header? data.format = criteo is tab-separated without a header");
   read_labels(record.labels);
   record.numbers.clear();
   for (const TableLayout::Number& number : layout_.numbers)
@@ -161,10 +163,11 @@ uint64_t TableRecords::hash_of_component(size_t component, const TableRecord& re
 void TableRecords::hash_categories(TableRecord& record) {
   std::vector<uint32_t>& buckets = record.buckets;
   buckets.clear();
+  const bool number_names = may_hold_number_names(csv_.text());
   for (size_t i = 0; i < layout_.categories.size(); ++i) {
     std::string_view value = field(layout_.categories[i]);
-    const auto name = category_name(value);
-    if (name) value = *name;
+    std::optional<std::string> name;
+    if ((number_names || may_be_truth_value(value)) && (name = category_name(value))) value = *name;
     hashes_[i] = XXH3_64bits_withSeed(value.data(), value.size(), category_salts_[i]);
     buckets.push_back(value.empty() ? TableRecord::kMissing : bucket_of(hashes_[i]));
   }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text/printable.h"
 #include "base/text/suggest.h"
 #include "base/text/value_name.h"
 #include "shard/data/read/csv.h"
@@ -57,6 +58,8 @@ class LabelledLines : public TextRecords {
   std::string prefix_;
 };
 
+constexpr size_t kMostShown = 40;  // bytes of a column's name
+
 class CsvRecords : public TextRecords {
  public:
   CsvRecords(const Encoding& options, LineReader text, LabelsIn labels)
@@ -64,7 +67,9 @@ class CsvRecords : public TextRecords {
     if (options_.labels.empty() || options_.text.empty())
       throw UsageError(csv_.name() + ": csv.labels and csv.text must name the columns of labels and words");
     at_end_ = !csv_.next(fields_);
-    if (at_end_) throw FormatError(csv_.name() + ": the file is empty");
+    if (at_end_)
+      throw FormatError(csv_.name() + ": the file is empty, " +
+                        (options_.header ? "a header is" : "records are") + " expected");
     for (const std::string& name : options_.text) text_columns_.push_back(column("csv.text", name));
     label_column_ = find_column(options_.labels);
     if (!label_column_ && !(labels == LabelsIn::kOptional && options_.header))
@@ -128,11 +133,12 @@ class CsvRecords : public TextRecords {
 
   [[noreturn]] void no_column(const std::string& key, const std::string& name) const {
     std::vector<std::string> names;
-    for (const std::string_view field : fields_) names.emplace_back(field);
+    for (const std::string_view field : fields_) names.push_back(printable(field, kMostShown));
+    const char* const cure = fields_.size() == 1 ? "; is csv.delimiter right?" : "";
     throw MisfitError(
         csv_.name() + ": " + key + ": there is no column " + shard::quoted(name) + " among " +
         std::to_string(fields_.size()) +
-        (options_.header ? suggestion(name, names) : "; columns count from 1, names need csv.header"));
+        (options_.header ? suggestion(name, names) : "; columns count from 1, names need csv.header") + cure);
   }
 
   static std::string_view without_blanks(std::string_view text) {

@@ -21,6 +21,15 @@ const char* skip_spaces(const char* p, const char* end) {
   return p;
 }
 
+constexpr const char* kTooLarge =
+    ", which is too large: ids count from zero and lie below the counts of the header";
+
+// Whether a token begins with more digits than an id may have.
+bool is_long_id(const char* p, const char* end) {
+  constexpr ptrdiff_t kMost = 10;
+  return end - p > kMost && std::all_of(p, p + kMost + 1, [](char c) { return c >= '0' && c <= '9'; });
+}
+
 // From `p` to the next space, for messages.
 std::string token(const char* p, const char* end) {
   return quoted({p, static_cast<size_t>(std::find_if(p, end, is_separator) - p)});
@@ -91,6 +100,11 @@ void XmcReader::read_header() {
   header_ = parse_header(line);
 }
 
+void XmcReader::fail_header(std::string_view line) const {
+  lines_.fail(kHeaderWanted + quoted(line) +
+              "; write it as the first line, or say with data.format that this is text of another kind");
+}
+
 XmcHeader XmcReader::parse_header(std::string_view line) const {
   XmcHeader header;
   const char* p = line.data();
@@ -99,13 +113,12 @@ XmcHeader XmcReader::parse_header(std::string_view line) const {
     p = skip_spaces(p, end);
     const auto [rest, error] = std::from_chars(p, end, *count);
     const bool complete = rest == end || is_separator(*rest);
-    if (error == std::errc::invalid_argument || !complete)
-      lines_.fail(kHeaderWanted + quoted(line) + "; write it as the first line");
+    if (error == std::errc::invalid_argument || !complete) fail_header(line);
     if (error != std::errc{} || *count >= kMaxCount)
       lines_.fail("the header's count " + token(p, end) + " is too large: counts must be below 2^31");
     p = rest;
   }
-  if (skip_spaces(p, end) != end) lines_.fail(kHeaderWanted + quoted(line) + "; write it as the first line");
+  if (skip_spaces(p, end) != end) fail_header(line);
   return header;
 }
 
@@ -165,7 +178,12 @@ const char* XmcReader::parse_labels(const char* p, const char* end) {
     if (!complete && rest != p && *rest == ':')
       lines_.fail("the line starts with the feature " + token(p, end) +
                   ", labels come first; a sample without labels starts with a space");
-    if (!complete) lines_.fail("expected a label id (an integer), found " + token(p, end));
+    if (!complete)
+      lines_.fail("expected a label id (an integer), found " + token(p, end) +
+                  (is_long_id(p, end)
+                       ? kTooLarge
+                       : "; ids count from zero, and commas join several; labels with names need "
+                         "another data.format"));
     if (id >= header_.labels) lines_.fail(out_of_range("label", id, header_.labels, queries_));
     ascending = ascending && (labels_.empty() || labels_.back() < id);
     labels_.push_back(static_cast<uint32_t>(id));
@@ -185,7 +203,8 @@ const char* XmcReader::parse_feature(const char* p, const char* end) {
   uint64_t id = 0;
   const char* const colon = parse_id(p, end, id);
   if (colon == p || colon == end || *colon != ':')
-    lines_.fail("expected FEATURE:VALUE (for example '17:0.25'), found " + token(p, end));
+    lines_.fail("expected FEATURE:VALUE (for example '17:0.25'), found " + token(p, end) +
+                (is_long_id(p, end) ? kTooLarge : ""));
   if (id >= header_.features) lines_.fail(out_of_range("feature", id, header_.features, queries_));
   float value = 0;
   const auto [rest, error] = parse_value(colon + 1, end, value);

@@ -74,6 +74,7 @@ class XmcReader : public SampleReader {
  private:
   void read_header();
   XmcHeader parse_header(std::string_view line) const;
+  [[noreturn]] void fail_header(std::string_view line) const;
   bool next_query(Sample& sample);
   void parse(std::string_view line);
   const char* parse_labels(const char* p, const char* end);

@@ -62,7 +62,13 @@ std::string instruction_set() {
 }
 
 void use_instruction_set_from_environment() {
-  if (const char* name = std::getenv("MODELET_SIMD")) use_instruction_set(name);
+  const char* const name = std::getenv("MODELET_SIMD");
+  if (name == nullptr) return;
+  try {
+    use_instruction_set(name);
+  } catch (const UsageError& error) {
+    throw UsageError(std::string("MODELET_SIMD: ") + error.what());
+  }
 }
 
 void use_instruction_set(const std::string& name) {

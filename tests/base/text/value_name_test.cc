@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 
 namespace modelet {
@@ -17,8 +18,10 @@ TEST(ValueName, WholeNumbersHaveOneName) {
                                    {"1.5E+3", "1500"},
                                    {"-1e+02", "-100"},
                                    {"1.2345678901234568e+18", "1234567890123456768"},
-                                   {"-0e+5", "0"}})
+                                   {"-0e+5", "0"}}) {
     EXPECT_EQ(number_name(text), name) << text;
+    EXPECT_TRUE(may_hold_number_names(text)) << text;
+  }
   ASSERT_TRUE(number_name("1e+308"));
   EXPECT_EQ(number_name("1e+308")->size(), 309u);
   EXPECT_EQ(number_name("-1e+308")->size(), 310u);
@@ -33,8 +36,10 @@ TEST(ValueName, EveryOtherTextIsItsOwnName) {
 }
 
 TEST(ValueName, TruthAndAbsence) {
-  for (const char* text : {"true", "True", "TRUE"}) EXPECT_EQ(category_name(text), "True") << text;
-  for (const char* text : {"false", "False", "FALSE"}) EXPECT_EQ(category_name(text), "False") << text;
+  for (const char* text : {"true", "True", "TRUE", "false", "False", "FALSE"}) {
+    EXPECT_EQ(category_name(text), std::strlen(text) == 4 ? "True" : "False") << text;
+    EXPECT_TRUE(may_be_truth_value(text)) << text;
+  }
   for (const char* text : {"tRUE", "t", "yes", ""}) EXPECT_FALSE(truth_value(text)) << text;
   EXPECT_EQ(category_name("2.0"), "2");
   for (const char* text : {"", "nan", "NaN", "NA", "N/A", "<NA>", "null", "NULL", "None"})

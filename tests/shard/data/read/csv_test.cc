@@ -68,13 +68,15 @@ TEST(Csv, ErrorsNameFileLineAndCause) {
   };
   const Case cases[] = {
       {"a,b\n1\n", "data.csv:2: ", "expected 2 fields, as in the first record, found 1"},
-      {"a,b\n1,2,3\n", "data.csv:2: ", "expected 2 fields, as in the first record, found 3"},
+      {"a,b\n1,2,3\n",
+       "data.csv:2: ", "expected 2 fields, as in the first record, found 3; is csv.delimiter right?"},
       {"a,\"b\n\n\"\n1,2,3\n", "data.csv:4: ", "found 3"},
       {"a,b\n1,2\n\n\n3,4\n", "data.csv:3: ", "the line is empty, a record of 2 fields"},
       {"a,b\n1,2\"\n", "data.csv:2: ", "a quote inside an unquoted field: '2\"'"},
       {"a,b\n\"1\"x,2\n", "data.csv:2: ", "text after a closing quote: 'x,2'"},
       {"a,b\n\"1\" ,2\n", "data.csv:2: ", "text after a closing quote"},
-      {"a,b\n1,\"2\n3,4\n5,6\n", "data.csv:2: ", "the quoted field that begins here is not closed"},
+      {"a,b\n1,\"2\n3,4\n5,6\n",
+       "data.csv:2: ", "the quoted field that begins here is not closed; add its last quote"},
       {"a,b\n\"1\n\",\"2\n", "data.csv:3: ", "the quoted field that begins here is not closed"},
       {"\377\376a", "data.csv:1: ", "UTF-16"},
       {"\376\377a", "data.csv:1: ", "UTF-16"},

@@ -127,6 +127,11 @@ TEST(XmcReader, ErrorsNameFileLineAndCause) {
       {"1 9 9\n1 123456789012345678901234567890:1\n", "data.txt:2: ", "expected FEATURE:VALUE"},
       {"1 9 9\n-1 1:1\n", "data.txt:2: ", "expected a label id (an integer), found '-1'"},
       {"1 9 9\n1, 1:1\n", "data.txt:2: ", "expected a label id"},
+      {"1 9 9\n1;2 1:1\n", "data.txt:2: ", "found '1;2'; ids count from zero, and commas join several"},
+      {"1 9 9\n12345678901 1:1\n",
+       "data.txt:2: ", "expected a label id (an integer), found '12345678901', which is too large"},
+      {"1 9 9\n1 12345678901:1\n", "data.txt:2: ", "found '12345678901:1', which is too large"},
+      {"title,tag\nfoo,a\n", "data.txt:1: ", "or say with data.format that this is text of another kind"},
       {"1 9 9\n,1 1:1\n", "data.txt:2: ", "expected a label id"},
       {"1 9 9\n1:1 2:1\n", "data.txt:2: ", "a sample without labels starts with a space"},
       {"1 9 9\n1 -1:1\n", "data.txt:2: ", "found '-1:1'"},
@@ -246,6 +251,38 @@ TEST(XmcReader, NamesOtherCompressionsAndWhatUnpacksThem) {
   }
   folder.write("data.txt", "BZh 1AY&");
   EXPECT_THAT(error_of([&] { XmcReader reader(folder / "data.txt"); }), HasSubstr("expected the header"));
+}
+
+TEST(XmcReader, NamesFilesThatAreNoText) {
+  const TemporaryFolder folder;
+  using namespace std::string_literals;
+  for (const auto& [start, name] : {std::pair("PAR1\x15\x04"s, "Parquet"),
+                                    {"\x89HDF\r\n\x1A\n\0"s, "HDF5"},
+                                    {"\x93NUMPY\1\0v"s, "NumPy"},
+                                    {"ARROW1\0\0"s, "Arrow"},
+                                    {"SQLite format 3\0"s, "SQLite"}})
+    EXPECT_THAT(error_of([&] { XmcReader reader(folder.write("data.txt", start)); }),
+                AllOf(HasSubstr("data.txt: is a file of "s + name), HasSubstr("data.format")));
+  folder.write("data.txt", "PAR1, SQLite and ARROW1 are words");
+  EXPECT_THAT(error_of([&] { XmcReader reader(folder / "data.txt"); }), HasSubstr("expected the header"));
+}
+
+// In every format, and wherever the text comes from.
+TEST(LineReader, NamesUtf16AndWhatConvertsIt) {
+  const TemporaryFolder folder;
+  using namespace std::string_literals;
+  const std::string little = "1\0 \0002\0 \0003\0\n\0"s, big = "\0001\0 \0002\0 \0003\0\n"s;
+  for (const std::string& text : {little, big, "\xFF\xFE" + little, "\xFE\xFF" + big}) {
+    const auto refused =
+        AllOf(HasSubstr("data.txt:1: the text is UTF-16"), HasSubstr("iconv -f UTF-16 -t UTF-8"));
+    std::string_view line;
+    EXPECT_THAT(error_of([&] { LineReader(folder.write("data.txt", text)).next(line); }), refused);
+    EXPECT_THAT(error_of([&] { LineReader(folder.write("data.txt", text)).next_buffer(line, 0); }), refused);
+    EXPECT_THAT(error_of([&] {
+                  LineReader(std::make_unique<std::stringbuf>(text, std::ios::in), "data.txt").next(line);
+                }),
+                refused);
+  }
 }
 
 TEST(XmcReader, RefusesPipesInsteadOfWaiting) {
