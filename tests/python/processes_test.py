@@ -105,7 +105,7 @@ def test_what_a_killed_process_leaves_goes_with_the_next(tmp_path):
     with pytest.raises(subprocess.CalledProcessError):
         in_script("fit_and_keep(0); os.kill(os.getpid(), 9)", folder)
     assert len(list(folder.glob("modelet-*"))) == 1
-    subprocess.run([sys.executable, "-c", "import modelet"], check=True, env={**os.environ, "TMPDIR": str(folder)})
+    subprocess.run([sys.executable, "-c", "from modelet import Classifier"], check=True, env={**os.environ, "TMPDIR": str(folder)})
     assert list(folder.iterdir()) == []
 
 
