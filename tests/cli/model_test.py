@@ -61,7 +61,7 @@ class Model(ProgramTest):
         for number, home in enumerate(("-uHOME", "HOME=/proc/none")):  # root, too, cannot write to /proc
             def modelet(*arguments):
                 program = self.run_program("/usr/bin/env", "-uMODELET_CACHE", "-uXDG_CACHE_HOME", home, PROGRAMS / "modelet", *arguments)
-                self.assertEqual(program.stderr.count("MODELET_CACHE"), 1, str(program))
+                self.assertEqual(program.stderr.count("prepared text is not kept"), 1, str(program))
                 return program.events()
             (line,) = modelet("eval", run, "data/test.txt", "--json")
             self.assertEqual(line["p_at_1"], end["p_at_1"])
