@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/experiment/memory.h"
 #include "base/rng.h"
+#include "base/text/printable.h"
 #include "comm/transport/endpoint.h"
 #include "scheduler/core/run/pool.h"
 #include "scheduler/core/run/run.h"
@@ -21,6 +22,7 @@ namespace msg = comm::control;
 using msg::RunState;
 using Purpose = Run::Planning::Purpose;
 
+constexpr size_t kLongestWhy = 512;       // bytes of text
 constexpr size_t kLongestEndpoint = 256;  // bytes, of an endpoint or its key
 
 bool is_endpoint(const msg::PreparedT& message) {
@@ -196,6 +198,10 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
   too_few.clear();
   prepare_began = pool.now;
   ++epoch;
+  fewer.clear();
+  if (epoch > 1 && members.size() < began_with)
+    fewer = fmt::format("goes on with {} of {}: {}", members.size(), nodes_text(began_with),
+                        printable(why, kLongestWhy));
   for (Member& each : members) {
     Node& node = pool.nodes.at(each.node);
     node.bind(id, epoch, pool.now);
@@ -316,7 +322,7 @@ void Run::start_if_prepared(Pool& pool) {
     has_worked.insert(each.name);
   }
   prepare_seconds = pool.now - prepare_began;
-  set_state(pool, RunState::Running, "");
+  set_state(pool, RunState::Running, fewer);
 }
 
 }  // namespace modelet::scheduler

@@ -396,10 +396,13 @@ void Run::judge(Pool& pool) {
   const auto away = std::ranges::find(members, uint64_t{0}, &Member::node);
   const bool is_forming = state == RunState::Forming || state == RunState::Recovering;
   if (away == members.end() && !is_forming) return;
+  std::vector<std::string> lost;
+  for (const Member& each : members)
+    if (each.node == 0) lost.push_back(fmt::format("node '{}'", each.name));
   const std::string why =
       away == members.end()
           ? "the scheduler was restarted while the group was formed"
-          : fmt::format("node '{}' did not come back after the scheduler was restarted", away->name);
+          : fmt::format("{} did not come back after the scheduler was restarted", fmt::join(lost, ", "));
   if (state == RunState::Stopping) return stopped_by_loss(pool, why);
   recover(pool, why);
 }

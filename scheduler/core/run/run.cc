@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -96,6 +97,10 @@ void Run::note_data(const std::string& kind, const nlohmann::json& event) {
 void Run::publish(Pool& pool, nlohmann::json event, uint64_t agent, uint64_t number) {
   if (std::string time = pool.utc(); !time.empty() && !event.contains("time"))
     event["time"] = std::move(time);
+  if (!has_folder())  // no other machine has a node's path
+    for (const char* key : {"path", "checkpoint"})
+      if (const auto path = event.find(key); path != event.end() && path->is_string())
+        *path = std::filesystem::path(path->get<std::string>()).filename().string();
   if (number != 0) heard[agent] = number;
   events.push_back({id, ++last_event, pool.utc(), event.dump(), agent, number});
   pool.changes.events.push_back(events.back());

@@ -164,6 +164,7 @@ struct Run {
   uint64_t recovered_from = 0;  // step from which it last recovered
   uint32_t attempts = 0;        // recoveries from that step
   double rests_until = 0;       // when the next group may be formed; 0: at once
+  std::string fewer;            // why it goes on with fewer nodes than it began with; empty: it has as many
   std::string losses;           // which nodes it lost since its last group was formed, and why
   uint64_t step = 0;
   std::string submitted_at;                         // UTC

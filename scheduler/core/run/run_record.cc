@@ -158,6 +158,7 @@ std::string format_run(const Run& run, double now) {
               {"began_with", run.began_with},
               {"replans", run.replans},
               {"recoveries", run.recoveries},
+              {"fewer", run.fewer},
               {"recovered_from", run.recovered_from},
               {"attempts", run.attempts}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
@@ -185,6 +186,7 @@ Run parse_run(uint64_t id, const std::string& text) {
       Snapshots(comm::parse_snapshots(string_at(object, "snapshots", kRecord)), unfinished_of(object));
   if (object.contains("checkpoint_step"))  // not in records of earlier releases
     run.checkpoint_step = unsigned_at(object, "checkpoint_step", kRecord);
+  if (object.contains("fewer")) run.fewer = string_at(object, "fewer", kRecord);  // as checkpoint_step
   run.began_with = unsigned_at(object, "began_with", kRecord);
   run.replans = small_at(object, "replans");
   run.recoveries = small_at(object, "recoveries");

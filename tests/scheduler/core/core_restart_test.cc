@@ -51,6 +51,23 @@ TEST_F(RestartTest, WhoDoesNotComeBackIsLost) {
   EXPECT_EQ(pool.node("b").run, 0u);
 }
 
+TEST_F(RestartTest, TheListSaysWhoIsLostAndWhyItGoesOnWithFewer) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  pool.restart();
+  join("a", 1, run, 1);
+  pass(7, {"a"}, 150);
+  get_ready({"a"});
+  ASSERT_EQ(status().state, RunState::Running);
+  const std::string why =
+      "goes on with 1 of 3 nodes: node 'b', node 'c' did not come back after the scheduler was restarted";
+  EXPECT_EQ(status().detail, why);
+  pool.restart();
+  join("a", 1, run, 2);
+  pass(7, {"a"}, 160);
+  EXPECT_EQ(status().detail, why) << "the next scheduler knows it, too";
+}
+
 // Seed 777752 of the simulation: the run ended with files that lay on one disk.
 TEST_F(RestartTest, AMemberThatMayComeBackCountsAsAPlaceForFiles) {
   start({"a", "b"});
@@ -126,6 +143,15 @@ TEST_F(RestartTest, AFileThatReachesTheStoreLateCounts) {
   for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
   join("c");
   EXPECT_EQ(status().state, RunState::Forming) << status().detail;
+}
+
+TEST_F(RestartTest, EventsNameNoPathOfAnotherMachine) {
+  start({"a"});
+  pool.receive(
+      "a",
+      msg::RunEventT{{}, run, R"({"event":"checkpoint","path":"/of/a/checkpoints/step-5","step":5})", 1, 1});
+  pool.receive("late", msg::WatchT{{}, run});
+  EXPECT_THAT(pool.take<msg::RunEventT>("late").at(0).json, testing::HasSubstr(R"("path":"step-5")"));
 }
 
 TEST_F(RestartTest, EventsOutliveTheScheduler) {
