@@ -1,4 +1,5 @@
 """A pool with keys, end to end: peers that are let in can work; the others are told why they are refused, and the log says so as well."""
+import re
 import signal
 import unittest
 
@@ -32,6 +33,24 @@ class PoolWithKeys(ProgramTest):
 
     def allow(self, *lines):
         self.allowed.write_text("".join(f"{role} {self.public[key]} {name}\n" for role, key, name in lines))
+
+    def test_a_public_key_is_shown(self):
+        file = self.pool / "agent.key"
+        secret = re.search('secret = "(.*)"', file.read_text())[1]
+        alone = self.pool / "agent.pub"
+        alone.write_text(self.public["agent"] + "\n")
+        told = self.pool / "agent.toml"
+        told.write_text(f'public = "{self.public["agent"]}"\n')
+        for shown in (file, alone, told):
+            self.assertEqual(self.modelet("key", shown).stdout, self.public["agent"] + "\n")
+        wrong = self.pool / "wrong.key"
+        wrong.touch(mode=0o600)
+        for text in ("", f'secret = "{secret}"', f'public = "{self.public["user"]}"\nsecret = "{secret}"', f'secret = "{secret}', 'public = "1"'):
+            wrong.write_text(text)
+            self.assertNotIn(secret, self.assert_refused(2, str(wrong), "modelet", "key", wrong).stderr)
+        file.chmod(0o644)
+        self.assert_refused(2, "chmod 600", "modelet", "key", file)
+        self.assert_refused(1, "nowhere.key", "modelet", "key", "nowhere.key")
 
     def own(self, key):
         return ("--key", self.pool / f"{key}.key", "--scheduler-key", self.public["scheduler"])

@@ -55,6 +55,7 @@ class ExitCodes(PoolTest):
         shutil.copytree(newest_checkpoint(self.folder / "done"), damaged)
         (damaged / "index.json").write_text("{")
         (self.folder / "a-file").write_text("")
+        self.modelet("keygen", "made.key")
         pool = ("--scheduler", self.address)
         nobody = ("--scheduler", "tcp://127.0.0.1:1")
         missing = ("--set", "data.train=nowhere.txt")
@@ -69,7 +70,7 @@ class ExitCodes(PoolTest):
             ("data", "prepare"): ["data/train.txt", "new.mlt"], ("data", "describe"): ["data/train.txt"],
             ("data", "synth"): ["new", "--rows", "10", "--rows-test", "5"], ("submit",): [self.experiment, *ENDLESS, *pool],
             ("list",): pool, ("nodes",): pool, ("watch",): last, ("stop",): last,
-            ("keygen",): ["new.key"],
+            ("keygen",): ["new.key"], ("key",): ["made.key"],
             ("bench", "data"): ["data/train.txt", "--seconds", "0.001"],
             ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("version",): []}, but=[("bench", "kernels"), ("serve",), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
         self.assert_all_end(1, {
@@ -80,7 +81,7 @@ class ExitCodes(PoolTest):
             ("data", "synth"): ["a-file/new"], ("submit",): [self.experiment, *nobody],
             ("list",): nobody, ("nodes",): nobody, ("watch",): ["100", *pool], ("stop",): ["100", *pool],
             ("fetch",): ["100", "--out", "none", *pool], ("logs",): ["100", *pool], ("drain",): ["nobody", *pool],
-            ("keygen",): ["no-folder/new.key"], ("bench", "data"): ["nowhere.txt"],
+            ("keygen",): ["no-folder/new.key"], ("key",): ["data/train.txt"], ("bench", "data"): ["nowhere.txt"],
             ("bench", "inference"): [damaged, "data/test.txt"]}, but=[("bench", "kernels"), ("version",)])
         self.assert_all_end(2, {verb: ["--no-such-option"] for verb in verbs_below()})
         self.assert_all_end(0, {verb: ["--help"] for verb in verbs_below()})

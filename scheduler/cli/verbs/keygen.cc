@@ -1,10 +1,15 @@
 #include "scheduler/cli/verbs/keygen.h"
 
+#include <toml++/toml.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 
+#include "base/system/file.h"
 #include "comm/security/keys.h"
 
 namespace modelet::cli {
@@ -19,6 +24,22 @@ void keygen(const Options& options) {
   const comm::KeyPair pair = comm::make_key_pair();
   comm::write_key_file(options.file, pair, options.force);
   std::cout << pair.public_key << std::endl;
+}
+
+// Of a key file, or of a file with nothing else, as `keygen` prints it. Only a secret must be closed to others.
+std::string public_key_in(const std::string& path) {
+  constexpr size_t kMostBytes = 4096;  // a key file has 200
+  const std::string text = read_text_file(path, kMostBytes);
+  std::istringstream words(text);
+  std::string first, rest;
+  if (words >> first && comm::is_key(first) && !(words >> rest)) return comm::parse_key(first, path);
+  std::optional<std::string> told;
+  try {
+    const toml::table table = toml::parse(text);
+    if (!table.contains("secret")) told = table["public"].value<std::string>();
+  } catch (const toml::parse_error&) {  // its text could show the secret
+  }
+  return told ? comm::parse_key(*told, path + ": 'public'") : comm::read_key_file(path).public_key;
 }
 
 }  // namespace
@@ -38,6 +59,17 @@ void add_keygen_verb(CLI::App& app) {
   verb.add_option("file", options->file, "key file to write")->required();
   verb.add_flag("--force", options->force, "replace a key file that exists; its key is lost");
   verb.callback([options] { keygen(*options); });
+
+  const auto shown = std::make_shared<std::string>();
+  CLI::App& key_verb = *app.add_subcommand("key", "Print the public key of a key file");
+  key_verb.footer(
+      "The secret key is never printed.\n"
+      "Examples:\n"
+      "  modelet key scheduler.key\n"
+      "  modelet-agent --key agent.key --scheduler-key $(modelet key scheduler.pub)");
+  key_verb.add_option("file", *shown, "file that 'modelet keygen' wrote, or one with the public key alone")
+      ->required();
+  key_verb.callback([shown] { std::cout << public_key_in(*shown) << std::endl; });
 }
 
 }  // namespace modelet::cli
