@@ -129,7 +129,13 @@ AppendedFile::AppendedFile(std::filesystem::path path)
 }
 
 void AppendedFile::write(std::string_view text) {
-  write_all(file_.get(), std::as_bytes(std::span(text)), path_.string());
+  const auto before = static_cast<off_t>(size_of_regular(file_.get(), path_));
+  try {
+    write_all(file_.get(), std::as_bytes(std::span(text)), path_.string());
+  } catch (const Error&) {
+    [[maybe_unused]] const int cut = ::ftruncate(file_.get(), before);  // the error that is known is told
+    throw;
+  }
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) { write_all(fd_, bytes, path_.string()); }

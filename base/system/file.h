@@ -79,8 +79,8 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// A file to which text is appended. It is made if it is missing, and opened only if it is a regular file, not a
-// symbolic link, which others could have put there.
+// A file to which one process appends texts, each whole or not at all. It is made if it is missing, and opened only
+// if it is a regular file, not a symbolic link, which others could have put there.
 class AppendedFile {
  public:
   explicit AppendedFile(std::filesystem::path path);

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -20,6 +22,7 @@
 #endif
 
 #include "base/error.h"
+#include "base/system/file.h"
 
 namespace modelet {
 namespace {
@@ -65,6 +68,11 @@ void write_from_signal(const char* line) {
   errno = before;
 }
 
+void end_from_signal(const char* line) {
+  write_from_signal(line);
+  ::_exit(static_cast<int>(ExitCode::kInterrupted));
+}
+
 uint64_t peak_memory_bytes() {
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -99,12 +107,43 @@ void exit_with_parent(int parent) {
     throw Error("the parent process " + std::to_string(parent) + " has ended already");
 }
 
-void raise_descriptor_limit() {
+uint64_t descriptor_limit() {
   constexpr rlim_t kMost = 65'536;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kMost) return;
-  limit.rlim_cur = std::min(limit.rlim_max, kMost);
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMost;
+  if (const rlim_t more = std::min(limit.rlim_max, kMost); limit.rlim_cur < more) {
+    limit.rlim_cur = more;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  return limit.rlim_cur;
+}
+
+void require_descriptors(uint64_t more, const std::string& what) {
+  std::error_code unknown;  // without /proc: as if none were open
+  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd", unknown), {});
+  const uint64_t needed = static_cast<uint64_t>(open) + more;
+  if (const uint64_t limit = descriptor_limit(); limit < needed)
+    throw Error(what + " needs " + std::to_string(needed) + " open files, and this process may have " +
+                std::to_string(limit) + ": raise the limit (ulimit -Hn " + std::to_string(needed) +
+                ", LimitNOFILE of a systemd unit, --ulimit nofile of a container)");
+}
+
+void require_room(const std::filesystem::path& folder, uint64_t bytes) {
+  constexpr size_t kProbe = 1 << 16;
+  std::filesystem::path there = std::filesystem::absolute(folder);
+  std::error_code ignored;
+  while (!std::filesystem::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  if (!std::filesystem::is_directory(there, ignored)) throw Error(there.string() + ": is not a folder");
+  try {
+    AtomicFile(there / "probe").write(std::string(kProbe, '\0'));
+  } catch (const Error& error) {
+    throw Error(folder.string() + ": no files can be made there: " + error.what());
+  }
+  const auto space = std::filesystem::space(there, ignored);
+  if (!ignored && space.available < bytes)
+    throw Error(there.string() + ": " + std::to_string(space.available >> 20) + " MiB are free, and " +
+                std::to_string((bytes >> 20) + 1) +
+                " are needed: remove files from that disk, or choose a folder on another one");
 }
 
 void limit_address_space(uint64_t bytes) {

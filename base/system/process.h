@@ -1,7 +1,8 @@
-// What a program asks of its own process: signals, its parent, limits of memory and files.
+// What a program asks of its own process: signals, its parent, limits of memory, files and disks.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -23,6 +24,9 @@ class StopSignals {
 // For `stop`: writes a line to standard error, even if another write was interrupted. Async-signal-safe.
 void write_from_signal(const char* line);
 
+// For `stop`, while there is nothing to save: the same, and ends the process with ExitCode::kInterrupted.
+[[noreturn]] void end_from_signal(const char* line);
+
 // The largest resident memory of this process so far, in bytes.
 uint64_t peak_memory_bytes();
 
@@ -43,9 +47,16 @@ std::string out_of_memory_text();
 // 0: does nothing. Call it first in main().
 void exit_with_parent(int parent);
 
-// Raises the limit of open files, and so of connections, as far as the system allows, but to no more than
-// 65,536. Call it first in main().
-void raise_descriptor_limit();
+// How many files this process may have open, connections included. The first call raises its limit as far as the
+// system allows, but to no more than 65,536.
+uint64_t descriptor_limit();
+// Throws Error, with the number and what to do, unless so many more files may be opened. `what` needs them: a program
+// says so before it begins, because some libraries end the process when they get none.
+void require_descriptors(uint64_t more, const std::string& what);
+
+// Throws Error unless files can be made in `folder`, or in the nearest folder above it that exists, and its disk has
+// room for so many more bytes. A quota may still be smaller.
+void require_room(const std::filesystem::path& folder, uint64_t bytes);
 
 // Limits the address space of this process, in bytes. Beyond the limit, allocations fail and the process may
 // end, but it cannot take the memory of the whole machine. Call it before there are other threads. Does

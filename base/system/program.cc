@@ -1,5 +1,6 @@
 #include "base/system/program.h"
 
+#include <signal.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +9,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
@@ -112,6 +114,7 @@ int exit_code_of(const std::string& program, const std::function<int()>& body) {
     std::cerr << program << ": " << what << '\n';
     return static_cast<int>(code);
   };
+  ::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size (ulimit -f) is an error like a full disk
   try {
     const int code = body();
     if (!std::cout.flush()) throw Error(errno_text("standard output"));
@@ -120,6 +123,14 @@ int exit_code_of(const std::string& program, const std::function<int()>& body) {
     return failed(error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {
     return failed(out_of_memory_text(), ExitCode::kFailed);
+  } catch (const std::system_error& error) {
+    const bool no_thread = error.code() == std::errc::resource_unavailable_try_again;
+    return failed(no_thread
+                      ? "a thread cannot be started: raise the limit of this user's threads (ulimit -u, "
+                        "TasksMax of a systemd unit, the container's limit of processes), or take fewer "
+                        "(--threads, --cores, train.threads)"
+                      : error.what(),
+                  ExitCode::kFailed);
   } catch (const std::exception& error) {
     return failed(error.what(), ExitCode::kFailed);
   }

@@ -385,7 +385,7 @@ class ServerSocket::Impl {
     return number == 0 || number > gate->let_in();
   }
 
-  zmq::context_t context;
+  zmq::context_t context = make_context();
   std::function<Identity(const std::string&)> find;  // no function: no keys
   std::string unknown = "it is not known here";
   std::unique_ptr<GateKeeper> gate;  // must outlive the socket (GateKeeper says why)
@@ -496,7 +496,7 @@ class ClientSocket::Impl {
   double pace = 0;
   Paced paced;  // what the present connection was told
   uint64_t connections = 0;
-  zmq::context_t context;
+  zmq::context_t context = make_context();
   zmq::socket_t socket{context, zmq::socket_type::dealer};
   HandshakeMonitor handshakes{context, socket, HandshakeMonitor::Side::kClient};
 };

@@ -18,6 +18,7 @@
 #include <zmq.hpp>
 
 #include "base/error.h"
+#include "base/system/process.h"
 
 namespace modelet::comm {
 namespace {
@@ -59,6 +60,12 @@ void prepare(zmq::socket_t& socket, std::string_view endpoint, bool to_listen) {
 }
 
 }  // namespace
+
+zmq::context_t make_context() {
+  constexpr uint64_t kOfContext = 24;  // with its threads, a socket and that socket's helpers
+  require_descriptors(kOfContext, "a connection");
+  return zmq::context_t();
+}
 
 void check_endpoint(std::string_view endpoint, bool to_listen) {
   if (endpoint.starts_with(kIpc) && endpoint.size() > kIpc.size()) return;

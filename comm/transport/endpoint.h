@@ -9,10 +9,15 @@
 #include <string_view>
 
 namespace zmq {
+class context_t;
 class socket_t;
-}
+}  // namespace zmq
 
 namespace modelet::comm {
+
+// For the sockets of one object. Throws Error if too few files may be opened for them: then ZeroMQ would end the
+// process.
+zmq::context_t make_context();
 
 // Throws UsageError, which says what is wrong. A port is 1 to 65535 or, to listen, "*" for a free one.
 void check_endpoint(std::string_view endpoint, bool to_listen);

@@ -305,7 +305,7 @@ class ZmqTransport::Impl {
   WakeEvent interrupt_;
   std::mutex interrupt_mutex_;
   std::string interrupt_reason_;
-  zmq::context_t context_;
+  zmq::context_t context_ = make_context();
   std::optional<KeyPair> own_keys_;
   std::unique_ptr<GateKeeper> gate_;  // must outlive the receiver (GateKeeper says why); null: no keys
   zmq::socket_t receiver_;

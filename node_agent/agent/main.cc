@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -49,6 +50,24 @@ constexpr double kMebi = 1024.0 * 1024.0;
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "node";
+}
+
+// The folder of an agent that was given none: where systemd or the desktop's standards want such files, and not in
+// whichever folder it was started in. Agents of one user have folders of their own by their names.
+std::filesystem::path default_work_dir(const std::string& name) {
+  const auto variable = [](const char* of) {
+    const char* const value = std::getenv(of);
+    return std::filesystem::path(value == nullptr ? "" : value);
+  };
+  const std::string states = variable("STATE_DIRECTORY").string();  // several are separated by ':'
+  if (!states.empty()) return states.substr(0, states.find(':'));
+  std::filesystem::path state = variable("XDG_STATE_HOME");
+  if (!state.is_absolute() && variable("HOME").is_absolute()) state = variable("HOME") / ".local/state";
+  if (!state.is_absolute() || name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
+    throw modelet::UsageError(
+        "give --work-dir: without HOME, XDG_STATE_HOME or STATE_DIRECTORY, or with a --name that names no folder, there "
+        "is no folder for what this agent keeps");
+  return state / "modelet" / name;
 }
 
 // What the owner lends, and how the agent learns that the machine is about to go away.
@@ -110,8 +129,14 @@ bool stay(AgentOptions options, OwnerService* owner, const Lending& lending, End
   const End::Listener listener(end, agent);
   std::optional<NoticeWatcher> watcher;
   if (!lending.notice.empty())
-    watcher.emplace(make_notice_source(lending.notice, {.address = lending.notice_address}), kAskInterval,
-                    [&](const Notice& notice) {
+    watcher.emplace(make_notice_source(lending.notice, {.address = lending.notice_address,
+                                                        .utc = {},
+                                                        .check =
+                                                            [&end] {
+                                                              if (end.is_near())
+                                                                throw modelet::Interrupted("the agent ends");
+                                                            }}),
+                    kAskInterval, [&](const Notice& notice) {
                       end.comes();
                       agent.leave(std::max(kMargin, notice.seconds - kMargin), notice.reason);
                     });
@@ -169,7 +194,7 @@ int main(int argc, char** argv) {
       "Lends this machine to a pool: takes part in training runs, within the cores and memory that it may use.",
       "modelet-agent");
   app.footer(kExamples);
-  AgentOptions options{.name = host_name(), .cores = 0, .cache = {}};
+  AgentOptions options{.name = host_name(), .cores = 0, .work_dir = {}, .cache = {}};
   Roots roots;
   Lending lending;
   bool status = false, as_json = false;
@@ -206,9 +231,10 @@ int main(int argc, char** argv) {
       "--data-address", options.data_address,
       "address at which other agents reach this machine (default: its address on the way to the scheduler); "
       "ipc://FOLDER if all agents are on this machine and only this user may enter the folder");
-  app.add_option("--work-dir", options.work_dir,
-                 "folder beneath which runs may write; a run that names no folder gets one in it")
-      ->capture_default_str();
+  app.add_option(
+      "--work-dir", options.work_dir,
+      "folder beneath which runs may write; a run that names no folder gets one in it (default: "
+      "$STATE_DIRECTORY of a systemd unit, else modelet/NAME in $XDG_STATE_HOME or ~/.local/state)");
   app.add_option("--out-root", roots.out, "another folder beneath which runs may write (repeatable)");
   app.add_option(
       "--data-root", roots.data,
@@ -271,6 +297,7 @@ int main(int argc, char** argv) {
       ->configurable(false);
 
   return modelet::run_program(app, argc, argv, [&] {
+    if (options.work_dir.empty()) options.work_dir = default_work_dir(options.name);
     options.work_dir = std::filesystem::absolute(options.work_dir);
     if (status && !request.empty())
       throw modelet::UsageError("--status and '" + request + "' are two requests: leave one of them out");
@@ -283,7 +310,8 @@ int main(int argc, char** argv) {
     modelet::LogTail log(size_t{256} << 10);
     options.log = &log;
     modelet::exit_with_parent(parent);
-    modelet::raise_descriptor_limit();
+    constexpr uint64_t kFiles = 100;  // sockets, some files of snapshots and a few other agents
+    modelet::require_descriptors(kFiles, "an agent");
     modelet::give_back_large_pieces();
     options.memory_bytes = static_cast<uint64_t>(memory_mib * kMebi);
     options.scheduler.keys = modelet::comm::read_client_keys(key, scheduler_key);

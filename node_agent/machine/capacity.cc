@@ -49,19 +49,20 @@ uint64_t usable_memory_bytes() {
   return static_cast<uint64_t>(std::min(static_cast<double>(available_memory()), cgroup_memory_bytes()));
 }
 
-Speed measure_speed(uint32_t threads) {
+Speed measure_speed(uint32_t threads, const std::function<void()>& check) {
   namespace bench = shard::bench;
   // The benches give the speed while the threads run. A quota lets the threads run for only a part of the
   // time.
   const double giga = 1e9 / std::min(1.0, core_limit() / threads);
   // Agents that start together on one machine would each measure what the others leave.
   const auto folder = runtime_folder();
-  const auto turn = folder ? wait_for_turn(*folder, "measuring.lock", kLongestWait) : std::nullopt;
+  const auto turn = folder ? wait_for_turn(*folder, "measuring.lock", kLongestWait, check) : std::nullopt;
   ThreadPool pool(threads);
   // Measures twice, because a thread that has just begun may share a core with another one for a tenth of a
   // second.
   Speed best;
   for (int round = 0; round < 2; ++round) {
+    if (check) check();
     const auto keep = [giga](double& rate, double per_second) { rate = std::max(rate, per_second / giga); };
     keep(best.gflops, bench::logits_flops(pool, {}, Precision::kFp32, kMeasureSeconds));
     keep(best.bf16_gflops, bench::logits_flops(pool, {}, Precision::kBf16, kMeasureSeconds));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace modelet::agent {
 
@@ -23,6 +24,6 @@ struct Speed {
 // Measures the kernels of the training step for about 0.4 s on `threads` threads. Programs of this user
 // take turns at measuring on this machine, and this one waits at most a minute for its turn. If a cgroup's
 // quota allows less, the result is what the quota allows.
-Speed measure_speed(uint32_t threads);
+Speed measure_speed(uint32_t threads, const std::function<void()>& check = {});
 
 }  // namespace modelet::agent

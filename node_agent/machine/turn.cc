@@ -34,7 +34,8 @@ std::optional<fs::path> runtime_folder() {
   return folder;
 }
 
-std::optional<FileLock> wait_for_turn(const fs::path& folder, const char* name, double seconds) {
+std::optional<FileLock> wait_for_turn(const fs::path& folder, const char* name, double seconds,
+                                      const std::function<void()>& check) {
   constexpr auto kLook = std::chrono::milliseconds(10);
   for (const Stopwatch watch;; std::this_thread::sleep_for(kLook)) {
     try {
@@ -43,6 +44,7 @@ std::optional<FileLock> wait_for_turn(const fs::path& folder, const char* name, 
       return std::nullopt;
     }
     if (watch.seconds() >= seconds) return std::nullopt;
+    if (check) check();
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "base/system/file.h"
@@ -16,6 +17,7 @@ std::optional<std::filesystem::path> runtime_folder();
 
 // Waits until nobody else has the turn `name` of the folder. Returns nothing if that takes longer than
 // `seconds`, or if the folder cannot be written to.
-std::optional<FileLock> wait_for_turn(const std::filesystem::path& folder, const char* name, double seconds);
+std::optional<FileLock> wait_for_turn(const std::filesystem::path& folder, const char* name, double seconds,
+                                      const std::function<void()>& check = {});
 
 }  // namespace modelet::agent

@@ -142,7 +142,8 @@ std::string CheckpointKeeper::tried(Purpose purpose, comm::Tag& tag, const Wait&
     const comm::Tag first = next_tag(), second = next_tag();
     std::string problem = attempt(first, second);
     if (problem.empty() || purpose != Purpose::kResult) return problem;
-    if (failures++ % kWarnEvery == 0) log_warning("{}; the run waits, and tries again", problem);
+    if (failures++ % kWarnEvery == 0)
+      log_warning("{}; the run waits, and tries again until there is room or it is stopped", problem);
     if (failures == kSaveAttempts) throw PeerError(-1, problem);
     if (!wait(next_tag())) throw PeerError(-1, problem + "; the run was stopped while it waited");
   }

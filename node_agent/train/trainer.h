@@ -26,13 +26,13 @@ class Trainer {
   // Loads data, and allocates and initialises (or restores) this rank's modelets. Needs no group. Throws if
   // the data or the checkpoint is bad, and Error if this node's memory is too small. If text must be
   // prepared, every rank reports that as events "preparing". An exception from `events` ends the
-  // preparation.
+  // preparation. After request_stop() it throws Interrupted.
   void prepare(const EventSink& events = {});
 
   // Trains to the end. Rank 0 reports events; the last one is "finished". After request_stop() on any rank,
-  // all ranks stop after the same step (with several replicas: when they next synchronise), write a
-  // checkpoint, and run() throws Interrupted. Throws PeerError if a rank is missing. If the folder is
-  // private, `snapshots` is told on every rank of its part of each snapshot and checkpoint.
+  // all ranks stop after the same step or batch of an evaluation (replicas: when they next synchronise), write a
+  // checkpoint without waiting for room, and run() throws Interrupted. Throws PeerError if a rank is missing. If the
+  // folder is private, `snapshots` is told on every rank of its part of each snapshot and checkpoint.
   void run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots = {});
 
   void request_stop() { outside_.stop_requested = true; }  // async-signal-safe

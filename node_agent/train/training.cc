@@ -22,7 +22,7 @@ namespace {
 
 // Names in CheckpointKeeper::RunState::extra.
 constexpr const char *kTrainSeconds = "train_seconds", *kValidation = "validation",
-                     *kEpochLoss = "epoch_loss";
+                     *kEpochLoss = "epoch_loss", *kUnfitted = "unfitted";
 
 // CheckpointKeeper::RunState::of_ranks begins with these; the state of CodecChoice follows.
 enum OfRank : size_t { kEpochSum, kEpochSteps, kGatheredSum, kGatheredSteps, kSums };
@@ -56,9 +56,15 @@ ModelSelection::Options selection_of(const Experiment& experiment, uint64_t labe
           .patience = experiment.train.patience};
 }
 
-TellPreparing tell_preparing(const EventSink& events, const Clock& clock) {
-  if (!events) return [](const std::string&) { return shard::PrepareProgress(); };
-  return [&](const std::string& file) { return preparing_events(file, events, clock); };
+// `check` may throw, which ends the preparation.
+TellPreparing tell_preparing(const EventSink& events, const Clock& clock, std::function<void()> check) {
+  return [&events, &clock, check = std::move(check)](const std::string& file) -> shard::PrepareProgress {
+    const auto tell = events ? preparing_events(file, events, clock) : shard::PrepareProgress();
+    return [tell, check](uint64_t rows, uint64_t bytes, double done) {
+      check();
+      if (tell) tell(rows, bytes, done);
+    };
+  };
 }
 
 // The most memory that synchronising will need in addition.
@@ -79,17 +85,19 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
       sharding_(sharding_of(job)),
       checkpoints_(job, sharding_),
       pool_(thread_count(job), job.throttle),
-      data_(job, sharding_, pool_, tell_preparing(events, clock)),
+      data_(job, sharding_, pool_, tell_preparing(events, clock, [this] { throw_if_stopped(); })),
       network_(job.experiment, job.shape, sharding_.held(), true, pool_),
       schedule_(schedule_of(job, data_.feed().steps_per_epoch(), checkpoints_.resumed_step())),
       selection_(selection_of(job.experiment, job.shape.labels), data_),
       statistics_(clock) {
   MODELET_CHECK(!job.snapshots.enabled || job.private_folder,
                 "only ranks with folders of their own make snapshots");
+  throw_if_stopped();
   if (const auto state = checkpoints_.restore(network_))
     restore(*state);
   else
     network_.build_pairs(data_.train(), data_.training_rows());
+  throw_if_stopped();
   if (job.replicas() > 1) sync_.emplace(network_);
   if (job.other_samples)
     network_.add_samples(data_.train(), data_.training_rows(), checkpoints_.earlier_rows());
@@ -118,6 +126,11 @@ void Trainer::Training::restore(const CheckpointKeeper::RunState& state) {
   if (!loss.is_number() || !schedule_.ends_epoch(step_) || selection_.best().step() >= step_)
     throw FormatError(folder + ": its record of an epoch that was not evaluated makes no sense");
   epoch_loss_ = loss.get<double>();
+  unfitted_ = state.extra.value(kUnfitted, false);
+}
+
+void Trainer::Training::throw_if_stopped() const {
+  if (outside_.stop_requested) throw Interrupted("stopped before the first step");
 }
 
 // After the loss of a node the ranks may have changed. Then each rank gets the mean of what all ranks had,
@@ -158,16 +171,26 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
                   .evaluator = {network_, sharding_, grid.replica()},
                   .reported = clock_.now(),
                   .budget = snapshot_budget()};
+  // Replicas evaluate each for itself, so they cannot agree to stop there.
+  if (job_.replicas() == 1) session.evaluator.stop_if([this] { return outside_.stop_requested.load(); });
   report_start(session);
   session.step.while_waiting([this] { data_.feed().finish_next(); });
-  if (epoch_loss_) end_epoch(session, {});  // the run was left here
+  try {
+    go_through(session);
+  } catch (const Evaluator::Stopped&) {
+    end_in_evaluation(session);
+  }
+}
+
+void Trainer::Training::go_through(Session& session) {
+  if (epoch_loss_) go_on_with_epoch(session);
   if (!ended() && !session.step.codecs().restore(codecs_)) session.step.measure_exchange(step_);
   while (!ended()) {
     const Due due = one_step(session);
     session.stops = due.stop;
     report_step(session);
     if (schedule_.ends_epoch(step_)) {
-      epoch_loss_ = grid.mean(step_, statistics_.since_epoch().mean());
+      epoch_loss_ = session.grid.mean(step_, statistics_.since_epoch().mean());
       statistics_.since_epoch().reset();
     }
     if (schedule_.evaluates_after(step_)) fit_classifiers(session);
@@ -215,9 +238,10 @@ bool Trainer::Training::synchronise(Session& session, bool stop) {
 void Trainer::Training::fit_classifiers(Session& session) {
   if (!has_classifiers(job_.experiment.model)) return;
   const double began = clock_.now();
-  agent::fit_classifiers(network_, session.evaluator, session.grid.replica(), data_.train(),
-                         data_.training_rows(), tag(kClassifierRound),
-                         report_evaluation(session, "training"));
+  unfitted_ = true;
+  agent::fit_classifiers(network_, session.evaluator, data_.train(), data_.training_rows(),
+                         tag(kClassifierRound), report_evaluation(session, "training"));
+  unfitted_ = false;
   statistics_.add_classifiers(clock_.now() - began);
 }
 
@@ -244,6 +268,15 @@ void Trainer::Training::snapshot(Session& session) {
         "cluster.snapshot_every = {} steps; choose more",
         last, step_, job_.experiment.cluster.snapshot_every);
   checkpoint(session, tag(kCheckpointRound), Purpose::kSnapshot);
+}
+
+// A run that was left after the last step of an epoch goes on here.
+void Trainer::Training::go_on_with_epoch(Session& session) {
+  if (unfitted_) {
+    fit_classifiers(session);
+    if (!job_.private_folder) checkpoint(session, tag(kCheckpointRound), Purpose::kCheckpoint);
+  }
+  end_epoch(session, {});
 }
 
 // If there is a checkpoint of this step, a run that goes on from it begins here, until the checkpoint says
@@ -313,14 +346,15 @@ void Trainer::Training::checkpoint(Session& session, comm::Tag tag, Purpose purp
     emit(session, {{"event", "checkpoint"}, {"step", step_}, {"path", checkpoints_.folder().string()}});
 }
 
-// All ranks wait equally long, so that none misses another. A run that stops after this step needs its result
-// for that. Any later stop ends the waiting.
+// All ranks wait equally long, so that none misses another. A stop ends the waiting, and a run that was asked to stop
+// does not wait: whoever asks wants it to end, and the checkpoint before this one is whole.
 bool Trainer::Training::wait_for_room(Session& session, comm::Tag tag) const {
   constexpr double kLook = 0.05;  // seconds between two looks at whether the wait is over
-  for (const double until = clock_.now() + job_.snapshots.retry_seconds; clock_.now() < until;
+  const auto stops = [&] { return session.stops || outside_.stop_requested; };
+  for (const double until = clock_.now() + job_.snapshots.retry_seconds; clock_.now() < until && !stops();
        clock_.sleep(kLook))
     session.grid.throw_if_interrupted();
-  const uint64_t stopped = !session.stops && outside_.stop_requested ? 1 : 0;
+  const uint64_t stopped = stops() ? 1 : 0;
   const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);
   return std::ranges::none_of(session.grid.all_gather_numbers(tag, std::span(&stopped, 1), counts),
                               [](const auto& told) { return told[0] > 0; });
@@ -331,6 +365,7 @@ CheckpointKeeper::RunState Trainer::Training::run_state(Session& session) const 
                 {kTestFingerprint, fingerprint_text(data_.test())}};
   if (data_.validates()) extra[kValidation] = selection_.best().state();
   if (epoch_loss_) extra[kEpochLoss] = *epoch_loss_;
+  if (unfitted_) extra[kUnfitted] = true;
   const MeanLoss &gathered = statistics_.since_gathered(), &epoch = statistics_.since_epoch();
   std::vector<double> numbers(kSums);
   numbers[kEpochSum] = epoch.sum();
@@ -347,8 +382,15 @@ CheckpointKeeper::RunState Trainer::Training::run_state(Session& session) const 
           .of_ranks = {std::move(numbers)}};
 }
 
+// An evaluation or a fit of classifiers was left. A run that goes on from this step does it from the beginning.
+void Trainer::Training::end_in_evaluation(Session& session) {
+  if (!session.last && checkpoints_.written_step() != step_)
+    checkpoint(session, tag(kBestRound), Purpose::kResult);
+  end_early(session);
+}
+
 void Trainer::Training::end_early(Session& session) {
-  const std::string folder = checkpoints_.folder().string();
+  const std::string folder = session.last.value_or(checkpoints_.folder()).string();
   emit(session, {{"event", "interrupted"}, {"step", step_}, {"checkpoint", folder}});
   session.grid.leave(end_tag(kLeaveRound));
   throw Interrupted("stopped after step " + std::to_string(step_) +
@@ -357,6 +399,7 @@ void Trainer::Training::end_early(Session& session) {
 
 // The run ends with the weights that validated best.
 void Trainer::Training::finish(Session& session) {
+  session.last = checkpoints_.folder();
   if (const uint64_t best = selection_.best().step(); best > 0)
     checkpoints_.return_to(best, step_, network_, session.grid, end_tag(kReturnRound));
   test(session, end_tag(kEvaluationRound));

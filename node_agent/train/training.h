@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -43,6 +44,8 @@ class Trainer::Training {
     std::optional<SnapshotBudget> budget;  // rank 0 only, if snapshots are made by a budget
     bool stops = false;                    // all ranks know that the run stops after this step
     bool said_late = false;                // warned that snapshots take longer than cluster.snapshot_every
+    std::optional<std::filesystem::path> last =
+        {};  // the run's last checkpoint, once only the test is left to do
   };
 
   using Purpose = CheckpointKeeper::Purpose;
@@ -66,6 +69,10 @@ class Trainer::Training {
   void checkpoint(Session& session, comm::Tag tag, Purpose purpose);
   bool wait_for_room(Session& session, comm::Tag tag) const;
   [[noreturn]] void end_early(Session& session);
+  [[noreturn]] void end_in_evaluation(Session& session);
+  void go_through(Session& session);
+  void go_on_with_epoch(Session& session);
+  void throw_if_stopped() const;
   void finish(Session& session);
 
   void report_start(Session& session);
@@ -98,6 +105,7 @@ class Trainer::Training {
   uint64_t step_ = 0;                 // steps completed
   bool stop_wished_ = false;          // this replica's wish, of which the others do not know yet
   std::optional<double> epoch_loss_;  // mean of an epoch that is over, but not evaluated and reported yet
+  bool unfitted_ = false;             // a stop has ended the fit of its classifiers
   std::vector<double> codecs_;        // CodecChoice::state() of the snapshot that the run goes on from
 };
 

@@ -116,6 +116,8 @@ void Model::for_batches(const Samples& samples, const Use& use) {
     batch_.assign(data, std::span(all).subspan(first, std::min(kBatch, all.size() - first)), false);
     forward_.run(batch_, {}, pass_);
     use(first, batch_.size());
+    const nb::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }
 

@@ -21,7 +21,7 @@ std::string choose(const std::vector<std::string>& keys, const Samples& train, s
   const auto load = [&](const Experiment& experiment) {
     return agent::LoadedData{.train = shard::Dataset::of(train.samples(), experiment.data.normalize)};
   };
-  const auto hear_ctrl_c = [](size_t, size_t, const std::string&) {
+  const auto hear_ctrl_c = [] {
     const nb::gil_scoped_acquire locked;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   };
@@ -29,7 +29,7 @@ std::string choose(const std::vector<std::string>& keys, const Samples& train, s
   {
     const nb::gil_scoped_release unlocked;
     choice = agent::choose_for_data(agent::given_settings("the experiment", keys), load,
-                                    {.seconds = seconds, .in_memory = true}, hear_ctrl_c);
+                                    {.seconds = seconds, .in_memory = true, .check = hear_ctrl_c});
   }
   on_event(nb::module_::import_("json").attr("loads")(agent::to_json(choice).dump()));
   return agent::to_commented_toml(choice);

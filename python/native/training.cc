@@ -87,6 +87,8 @@ agent::TrainJob make_job(const std::vector<std::string>& keys, const agent::Samp
   const Normalize as_they_are = Normalize::kNone;
   job.shape = shard::describe_shape(shard::Dataset::of(samples.train, as_they_are),
                                     shard::Dataset::of(samples.test, as_they_are));
+  if (const std::string& names = job.experiment.data.labels; !names.empty())
+    shard::load_label_names(names, job.shape.labels);  // predictions will need them
   job.shape.fingerprint = 0;  // not checked: this one is of the samples before they are normalised
   job.owner.assign(partition_model(job.experiment, job.shape).size(), 0);
   return job;

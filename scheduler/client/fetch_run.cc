@@ -217,8 +217,9 @@ struct Record {
   std::vector<nlohmann::json> events;  // their paths are those in the client's folder
 };
 
-Record record_of(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder) {
-  PoolClient client(scheduler);
+Record record_of(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder,
+                 const std::function<void()>& check) {
+  PoolClient client(scheduler, check);
   Record record{client.files(run).experiment, client.past_events(run)};
   for (nlohmann::json& event : record.events)
     for (const char* key : {"path", "checkpoint"})
@@ -284,7 +285,7 @@ fs::path fetched_path(const fs::path& folder, const fs::path& elsewhere) {
 
 std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& scheduler, uint64_t run,
                                         const fs::path& folder, const FetchOptions& options) {
-  PoolClient client(scheduler);
+  PoolClient client(scheduler, options.check);
   std::vector<comm::Snapshot> wanted = stored_checkpoints(client, run);
   const uint64_t newest = wanted.empty() ? 0 : wanted.front().step;
   if (options.newest > 0) {
@@ -326,8 +327,9 @@ std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& s
   return paths;
 }
 
-void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder) {
-  const Record record = record_of(scheduler, run, folder);
+void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder,
+                  const std::function<void()>& check) {
+  const Record record = record_of(scheduler, run, folder, check);
   require_no_other_run(folder, run, record);
   AtomicFile experiment(folder / kFetchedExperiment);
   experiment.write(record.experiment);

@@ -70,8 +70,8 @@ std::vector<std::filesystem::path> fetch_checkpoints(const comm::control::Schedu
 // Writes experiment.toml as it was submitted, and appends to log.jsonl the events of the run that it lacks.
 // The scheduler has both also of a run without a checkpoint. Throws Error, and changes nothing, if the folder
 // has files of another run. Call it before fetch_checkpoints(), which does not look whose run the folder
-// holds.
+// holds. `check` is as in FetchOptions.
 void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run,
-                  const std::filesystem::path& folder);
+                  const std::filesystem::path& folder, const std::function<void()>& check = {});
 
 }  // namespace modelet::cli

@@ -26,7 +26,7 @@ namespace {
 constexpr auto kPoll = std::chrono::milliseconds(20);
 constexpr double kLongestPause =
     60;  // seconds before a process is started again; one that lives longer is well
-constexpr double kTermSeconds = 10;  // between SIGTERM and SIGKILL
+constexpr double kTermSeconds = 2;   // between SIGTERM and SIGKILL; whoever asked for the end waits so long
 constexpr size_t kTailBytes = 2000;  // of a log, in an error
 
 std::filesystem::path own_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
@@ -117,15 +117,14 @@ void LocalPool::start(const LocalPoolOptions& options) {
       {"--listen", "tcp://127.0.0.1:*", "--endpoint-file", endpoint_file.string(), "--key",
        key_file("scheduler").string(), "--allow-list", allow_list.string(), "--state",
        (files_ / "scheduler").string()});
-  scheduler_ = {wait_for_scheduler(endpoint_file, options.start_seconds),
-                comm::ClientKeys{user, scheduler.public_key}};
+  scheduler_ = {wait_for_scheduler(endpoint_file, options), comm::ClientKeys{user, scheduler.public_key}};
   processes_[0].arguments[1] = scheduler_.endpoint;  // a restarted scheduler must be found there
 
   // The speed is measured once. Agents that measured at the same time on shared cores would get different
   // speeds by chance.
   const uint32_t threads =
       options.threads > 0 ? options.threads : std::max(1u, agent::usable_cores() / options.nodes);
-  const agent::Speed speed = agent::measure_speed(threads);
+  const agent::Speed speed = agent::measure_speed(threads, options.check);
   const uint64_t memory_mib = std::max<uint64_t>(1, (agent::usable_memory_bytes() >> 20) / options.nodes);
   // The pool's only user may read and write everything that the agents may. When an agent gets SIGTERM, the
   // pool ends or has been killed: no scheduler could release the agent, and it must not train on meanwhile.
@@ -146,7 +145,7 @@ void LocalPool::start(const LocalPoolOptions& options) {
                                            "--out-root",      "/",
                                            "--leave-seconds", "0.1",
                                            "--dedicated"});
-  wait_for_agents(options.nodes, options.start_seconds);
+  wait_for_agents(options);
   restarts_left_ = options.most_restarts;
 }
 
@@ -201,11 +200,13 @@ comm::KeyPair LocalPool::make_key(const std::string& name) {
   return pair;
 }
 
-std::string LocalPool::wait_for_scheduler(const std::filesystem::path& endpoint_file, double seconds) {
+std::string LocalPool::wait_for_scheduler(const std::filesystem::path& endpoint_file,
+                                          const LocalPoolOptions& options) {
   for (const Stopwatch watch; !std::filesystem::exists(endpoint_file); std::this_thread::sleep_for(kPoll)) {
     check();
-    if (watch.seconds() > seconds)
-      throw Error(fmt::format("the scheduler did not start within {:.0f} s:\n{}", seconds,
+    if (options.check) options.check();
+    if (watch.seconds() > options.start_seconds)
+      throw Error(fmt::format("the scheduler did not start within {:.0f} s:\n{}", options.start_seconds,
                               tail_of(processes_[0].log)));
   }
   std::string endpoint = read_text_file(endpoint_file);
@@ -213,12 +214,18 @@ std::string LocalPool::wait_for_scheduler(const std::filesystem::path& endpoint_
   return endpoint;
 }
 
-void LocalPool::wait_for_agents(uint32_t count, double seconds) {
-  PoolClient client(scheduler_);
+void LocalPool::wait_for_agents(const LocalPoolOptions& options) {
+  const uint32_t count = options.nodes;
+  const double seconds = options.start_seconds;
+  PoolClient client(scheduler_, [&] {
+    check();
+    if (options.check) options.check();
+  });
   for (const Stopwatch watch;; std::this_thread::sleep_for(kPoll)) {
     const size_t registered = client.nodes().nodes.size();
     if (registered >= count) return;
     check();
+    if (options.check) options.check();
     if (watch.seconds() <= seconds) continue;
     std::string text = fmt::format("{} of {} agents registered within {:.0f} s", registered, count, seconds);
     for (const Process& process : processes_)

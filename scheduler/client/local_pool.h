@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,9 @@ struct LocalPoolOptions {
   // Folder for what the processes keep: runs and snapshots. It is made here and removed at the end. Empty:
   // beside the keys.
   std::filesystem::path files = {};
-  double start_seconds = 30;    // within which all agents must register
+  double start_seconds = 30;  // within which all agents must register
+  // Called several times a second while the pool starts; may throw, which ends the pool.
+  std::function<void()> check = {};
   uint32_t most_restarts = 10;  // of all processes together, after all have registered
 };
 
@@ -82,8 +85,8 @@ class LocalPool {
   void plan_restart(Process& process, const std::string& how);
   comm::KeyPair make_key(const std::string& name);
   std::filesystem::path key_file(const std::string& name) const;
-  std::string wait_for_scheduler(const std::filesystem::path& endpoint_file, double seconds);
-  void wait_for_agents(uint32_t count, double seconds);
+  std::string wait_for_scheduler(const std::filesystem::path& endpoint_file, const LocalPoolOptions& options);
+  void wait_for_agents(const LocalPoolOptions& options);
   void stop_all();
 
   TemporaryFolder temporary_{"pool"};

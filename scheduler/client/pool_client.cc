@@ -55,8 +55,8 @@ void read_log(PoolClient& client, uint64_t run, uint64_t after, const Use& use) 
 
 }  // namespace
 
-PoolClient::PoolClient(const comm::control::SchedulerAddress& scheduler)
-    : address_(scheduler), scheduler_(scheduler.endpoint), socket_(scheduler) {}
+PoolClient::PoolClient(const comm::control::SchedulerAddress& scheduler, std::function<void()> check)
+    : address_(scheduler), scheduler_(scheduler.endpoint), check_(std::move(check)), socket_(scheduler) {}
 
 // Tries again as long as the connection is being made.
 void PoolClient::send(const comm::control::ToSchedulerMessage& message, double seconds) {
@@ -67,6 +67,7 @@ void PoolClient::send(const comm::control::ToSchedulerMessage& message, double s
                               socket_.trouble().empty()
                                   ? "is modelet-scheduler running there, and is the address right?"
                                   : socket_.trouble()));
+    if (check_) check_();
     socket_.receive(kPollSeconds / 10);
   }
 }
@@ -81,6 +82,7 @@ Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question, double
   send(question, seconds);
   uint64_t connection = socket_.connections();
   while (watch.seconds() < seconds) {
+    if (check_) check_();
     auto message = socket_.receive(kPollSeconds);
     const uint64_t former = std::exchange(connection, socket_.connections());
     if (message) {
@@ -166,8 +168,11 @@ std::vector<nlohmann::json> PoolClient::past_events(uint64_t run) {
 // Passes on the events between `after` and `before`. It asks over a second connection, because events of the
 // run are arriving on the first.
 void PoolClient::tell_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const {
+  const auto stops = [&watcher] { return watcher.stop && watcher.stop(); };
   try {
-    PoolClient client(address_);
+    PoolClient client(address_, [&, knows = stops()] {
+      if (!knows && stops()) throw Interrupted("the run is to stop first");
+    });
     read_log(client, run, after, [&](uint64_t number, const nlohmann::json& event) {
       if (number < before && watcher.on_event) watcher.on_event(event);
       return number + 1 < before;
@@ -184,6 +189,7 @@ RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher, double patien
   bool asked = true, stopping = false, away = false;
   for (Stopwatch silence, since_question;;) {
     if (watcher.detach && watcher.detach()) return last;
+    if (check_) check_();
     auto message = socket_.receive(kPollSeconds);
     // After a reconnect the scheduler knows nothing of what was asked before. A silent connection may be a
     // dead one.

@@ -38,7 +38,8 @@ struct Submission {
 
 class PoolClient {
  public:
-  explicit PoolClient(const comm::control::SchedulerAddress& scheduler);
+  // `check` is called several times a second while a call waits for an answer; it may throw, which ends the call.
+  explicit PoolClient(const comm::control::SchedulerAddress& scheduler, std::function<void()> check = {});
 
   uint64_t submit(const Submission& submission);
   comm::control::RunListT list();
@@ -76,6 +77,7 @@ class PoolClient {
 
   const comm::control::SchedulerAddress address_;
   const std::string scheduler_;  // its endpoint
+  const std::function<void()> check_;
   comm::control::ClientSocket socket_;
 };
 

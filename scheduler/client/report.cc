@@ -44,6 +44,13 @@ std::string text(const json& event, const char* key) {
   return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+// "; continue with --resume ...", or how to bring the checkpoint from the pool; empty if there is none.
+std::string way_on(const std::string& checkpoint) {
+  if (checkpoint.empty()) return "";
+  return checkpoint.starts_with(kFetch) ? "; " + checkpoint + " brings its last checkpoint"
+                                        : "; continue with --resume " + checkpoint;
+}
+
 std::string number_text(const json& event, const char* key, const char* format) {
   const auto value = number(event, key);
   return value ? fmt::format(fmt::runtime(format), *value) : "?";
@@ -140,7 +147,9 @@ void Reporter::attempt(const Write& write) {
   try {
     write();
   } catch (const Error& error) {
-    if (failure_.empty()) failure_ = error.what();
+    if (!failure_.empty()) return;
+    failure_ = error.what();
+    line(failure_ + ": events are lost from here on", Style::kWarning);
   }
 }
 
@@ -277,17 +286,13 @@ void Reporter::show_finished(const json& event) {
 }
 
 void Reporter::show_interrupted(const json& event) {
-  const std::string checkpoint = text(event, "checkpoint");
-  line(fmt::format("interrupted at step {}{}", count(event, "step"),
-                   checkpoint.empty() ? "" : ";  continue with --resume " + checkpoint),
+  line(fmt::format("interrupted at step {}{}", count(event, "step"), way_on(text(event, "checkpoint"))),
        Style::kWarning);
 }
 
 void Reporter::note(const std::string& text) { line(text); }
 
-std::string Reporter::how_to_resume() const {
-  return checkpoint_.empty() ? "" : "; continue with --resume " + checkpoint_;
-}
+std::string Reporter::how_to_resume() const { return way_on(checkpoint_); }
 
 void Reporter::clear_progress() {
   if (std::exchange(in_progress_line_, false)) people_ << "\r\x1b[K" << std::flush;

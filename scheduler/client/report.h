@@ -29,6 +29,9 @@ std::string figure_title(const std::string& name);
 inline constexpr const char* kStoppingLine =
     "\nstopping after this step, with a checkpoint; press Ctrl-C again to end at once, without\n";
 
+// How the place of a checkpoint begins in the events of a run whose files the pool keeps.
+inline constexpr const char* kFetch = "modelet fetch";
+
 class Reporter {
  public:
   explicit Reporter(bool json);
@@ -41,7 +44,8 @@ class Reporter {
                  const std::filesystem::path& labels = {});
 
   // Shows and records an event, and gives it a "time" if it has none. Does not throw. The first failure to
-  // record or pass on an event is kept in failure(), and the caller that started the run stops it. (The
+  // record or pass on an event is told to people at once and kept in failure(), and the caller that started the run
+  // stops it. (The
   // terminal of people may go away without harm; the pipe of a program may not.)
   void handle(const nlohmann::json& event);
   const std::string& failure() const { return failure_; }  // empty: every event was written

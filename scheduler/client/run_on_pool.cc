@@ -26,7 +26,8 @@ using comm::control::RunState;
 using comm::control::RunStatusT;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kFetchAgain{2};
+constexpr double kFetchAgain = 2;  // seconds
+constexpr std::chrono::milliseconds kLook{50};
 
 std::string text_in(const json& event, const char* key) {
   const auto found = event.find(key);
@@ -44,6 +45,7 @@ class EndReporter {
   }
 
   void say(const std::string& what) { reporter_.note(what); }
+  bool failed() const { return !reporter_.failure().empty(); }
 
   // Reports what a waiting run waits for, once for each reason.
   void note(const RunStatusT& status) {
@@ -93,13 +95,14 @@ class EndReporter {
 class FetchedRun {
  public:
   FetchedRun(const comm::control::SchedulerAddress& scheduler, uint64_t id, const RunOnPool& run,
-             EndReporter& reporter)
+             EndReporter& reporter, const std::atomic<bool>& stop)
       : scheduler_(scheduler),
         run_(id),
         folder_(run.submission.out),
         newest_(run.submission.experiment.train.keep_checkpoints),
         options_(run),
         reporter_(reporter),
+        stop_(stop),
         fetcher_(std::in_place, scheduler, id, folder_, newest_, run.own_store) {}
 
   void handle(json event) {
@@ -163,10 +166,16 @@ class FetchedRun {
   }
 
   // Fetches the checkpoints. Tries once more because the scheduler may just have gone away, and for longer if
-  // there will be no other time: an own pool ends now, and this disk may be full.
+  // there will be no other time: an own pool ends now, and this disk may be full. A stop ends that. A run that was
+  // stopped before is fetched all the same, but once only.
   void fetch_all() {
+    const auto check = [this, stopped = stop_.load()] {
+      if (stop_ && !stopped) throw Interrupted("the fetching was stopped");
+    };
     const FetchOptions options{
-        .newest = newest_, .arrived = [this](const std::filesystem::path& path) { arrived_.insert(path); }};
+        .check = check, .newest = newest_, .arrived = [this](const std::filesystem::path& path) {
+          arrived_.insert(path);
+        }};
     const Stopwatch watch;
     bool told = false;
     for (bool again = true;; again = has_own_pool() && watch.seconds() < options_.patience) {
@@ -174,11 +183,11 @@ class FetchedRun {
         fetch_checkpoints(scheduler_, run_, folder_, options);
         return;
       } catch (const std::exception& error) {
-        if (!again) throw;
+        if (!again || stop_ || reporter_.failed()) throw;
         if (has_own_pool() && !std::exchange(told, true))
           reporter_.say(fmt::format("tries again to place the last files of run {}: {}", run_, error.what()));
       }
-      std::this_thread::sleep_for(kFetchAgain);
+      for (const Stopwatch rest; rest.seconds() < kFetchAgain; std::this_thread::sleep_for(kLook)) check();
       if (options_.check) options_.check();
     }
   }
@@ -189,23 +198,38 @@ class FetchedRun {
   const uint32_t newest_;
   const RunOnPool& options_;
   EndReporter& reporter_;
+  const std::atomic<bool>& stop_;
   std::optional<RunFetcher> fetcher_;
   std::set<std::filesystem::path> arrived_;  // checkpoints that fetch_all() found
   std::deque<json> waiting_;
   std::optional<json> last_;
 };
 
+// A checkpoint that the pool keeps has no path on this machine: the event says how to bring it instead.
+json with_way_to_fetch(json event, uint64_t run) {
+  for (const char* key : {"path", "checkpoint"}) {
+    const std::filesystem::path path = text_in(event, key);
+    if (!path.empty() && !path.is_absolute()) event[key] = fmt::format("{} {} --out FOLDER", kFetch, run);
+  }
+  return event;
+}
+
 }  // namespace
 
 void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPool& run, Reporter& reporter,
                  const std::atomic<bool>& stop) {
-  PoolClient client(scheduler);
   Submission submission = run.submission;
   if (run.fetch) submission.out.clear();
-  const uint64_t id = client.submit(submission);
+  const uint64_t id = PoolClient(scheduler, [&] {
+                        if (stop)
+                          throw Interrupted(
+                              "stopped while the scheduler was asked to take the run; it may have "
+                              "done so: modelet list shows its runs");
+                      }).submit(submission);
+  PoolClient client(scheduler);
   EndReporter end(reporter);
   std::optional<FetchedRun> files;
-  if (run.fetch) files.emplace(scheduler, id, run, end);
+  if (run.fetch) files.emplace(scheduler, id, run, end, stop);
   const PoolClient::Watcher watcher{
       .on_event = [&](const json& event) { files ? files->handle(event) : end.handle(event); },
       .on_status = [&](const RunStatusT& status) { end.note(status); },
@@ -232,17 +256,20 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
 
 void watch_on_pool(const comm::control::SchedulerAddress& scheduler, uint64_t run, Reporter& reporter,
                    const std::atomic<bool>& stop, double patience) {
-  PoolClient client(scheduler);
-  EndReporter end(reporter);
-  const RunStatusT last = client.watch(run,
-                                       {.on_event = [&](const json& event) { end.handle(event); },
-                                        .on_status = [&](const RunStatusT& status) { end.note(status); },
-                                        .on_trouble = [&](const std::string& what) { reporter.note(what); },
-                                        .detach = [&] { return stop || !reporter.failure().empty(); }},
-                                       patience);
-  if (scheduler::has_ended(last.state)) return end.end(last);
   const std::string goes_on =
       fmt::format("no longer watched; run {} goes on: modelet stop {} ends it", run, run);
+  PoolClient client(scheduler, [&] {
+    if (stop) throw Interrupted(goes_on);
+  });
+  EndReporter end(reporter);
+  const RunStatusT last =
+      client.watch(run,
+                   {.on_event = [&](const json& event) { end.handle(with_way_to_fetch(event, run)); },
+                    .on_status = [&](const RunStatusT& status) { end.note(status); },
+                    .on_trouble = [&](const std::string& what) { reporter.note(what); },
+                    .detach = [&] { return stop || !reporter.failure().empty(); }},
+                   patience);
+  if (scheduler::has_ended(last.state)) return end.end(last);
   if (!reporter.failure().empty()) throw Error(reporter.failure() + "; " + goes_on);
   throw Interrupted(goes_on);
 }

@@ -42,8 +42,9 @@ std::string send_data(const comm::control::SchedulerAddress& server, const shard
 }
 
 comm::Snapshot send_checkpoint(const comm::control::SchedulerAddress& server,
-                               const shard::Checkpoint& checkpoint, Reporter* reporter, double ask_again) {
-  comm::DataLink link(server, {.ask_again = ask_again});
+                               const shard::Checkpoint& checkpoint, Reporter* reporter, double ask_again,
+                               std::function<void()> check) {
+  comm::DataLink link(server, {.ask_again = ask_again, .check = std::move(check)});
   comm::Snapshot snapshot{.step = checkpoint.index().step, .keep = true};
   for (const agent::NamedFile& file : agent::snapshot_files(checkpoint)) {
     const MappedFile mapped(file.path);

@@ -21,8 +21,9 @@ std::string send_data(const comm::control::SchedulerAddress& server, const shard
                       const std::string& what, Reporter& reporter, double ask_again = 2);
 
 // The same for the files of a checkpoint from which a run continues. If `reporter` is null, nothing is
-// reported.
+// reported. `check` is called several times a second; it may throw, which ends the sending.
 comm::Snapshot send_checkpoint(const comm::control::SchedulerAddress& server,
-                               const shard::Checkpoint& checkpoint, Reporter* reporter, double ask_again = 2);
+                               const shard::Checkpoint& checkpoint, Reporter* reporter, double ask_again = 2,
+                               std::function<void()> check = {});
 
 }  // namespace modelet::cli

@@ -143,7 +143,8 @@ int main(int argc, char** argv) {
     ::umask(0077);  // only the scheduler's owner may read users' data
     modelet::start_logging("scheduler");
     modelet::exit_with_parent(parent);
-    modelet::raise_descriptor_limit();
+    constexpr uint64_t kFiles = 100;  // sockets, the ledger, some data and a few agents
+    modelet::require_descriptors(kFiles, "a scheduler");
     modelet::limit_address_space(memory_mib << 20);
     if (options.core.dead_after < 2 * options.core.heartbeat)
       throw modelet::UsageError("dead-after-seconds must be at least twice heartbeat-seconds");

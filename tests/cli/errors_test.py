@@ -1,8 +1,9 @@
 """Mistakes of users: exit code 2 (or 1 for bad files), a message that says what is wrong, where, and what to do; never a run folder."""
+import socket
 import subprocess
 import unittest
 
-from programs import PROGRAMS, ProgramTest
+from programs import LABELS, PROGRAMS, ProgramTest
 
 
 class TrainErrors(ProgramTest):
@@ -183,6 +184,57 @@ class OtherErrors(ProgramTest):
         for program in [self.start("modelet", *verb, "--insecure", "--scheduler", nobody) for verb in verbs]:
             self.assert_refuses(program, 1, [nobody, "modelet-scheduler"])
         self.assert_refused(2, ["'nonsense'", "tcp://"], "modelet", "list", "--scheduler", "nonsense")
+
+
+class Limits(ProgramTest):
+    """What the work needs is looked for before it begins."""
+
+    def limited(self, files, program, *arguments, text="open files"):
+        self.assert_refused(1, [f"this process may have {files}", text, "ulimit"], "/bin/sh", "-c", f'ulimit -n {files}; exec "$@"', "-",
+                            PROGRAMS / program, *arguments)
+
+    def test_few_descriptors(self):
+        out = self.folder / "few"
+        for files in (16, 32, 64):
+            self.limited(files, "modelet", "train", self.experiment, "--out", out, "--nodes", "4", text="--nodes 4: the scheduler needs")
+            self.limited(files, "modelet-scheduler", "--insecure", "--listen", "tcp://127.0.0.1:*")
+            self.limited(files, "modelet-agent", "--insecure", "--work-dir", out)
+        self.limited(16, "modelet", "list", "--insecure", text="a connection needs")
+        self.assertFalse(out.exists())
+
+    def test_as_many_descriptors_as_are_needed(self):
+        run = self.run_program("/bin/sh", "-c", 'ulimit -n 160; exec "$@"', "-", PROGRAMS / "modelet", "train", self.experiment, "--out",
+                               self.folder / "enough", "--nodes", "4", "--set", "train.epochs=2", "--json")
+        self.assertEqual(run.events()[-1]["event"], "finished")
+
+    def test_names_of_labels(self):
+        names = self.folder / "names.txt"
+        out = self.folder / "unnamed"
+        for nodes in ("1", "2"):
+            train = "modelet", "train", self.experiment, "--out", out, "--nodes", nodes, "--set", f'data.labels="{names}"'
+            names.unlink(missing_ok=True)
+            self.assert_refused(1, [str(names), "data.labels"], *train)
+            for count in (LABELS - 1, LABELS + 1):
+                names.write_text("".join(f"label {label}\n" for label in range(count)))
+                self.assert_refused(2, [str(names), f"{LABELS} labels", "--set data.labels=PATH"], *train)
+            names.write_bytes(b"\xfd7zXZ\x00 damaged")
+            self.assert_refused(2, [str(names), "--set data.labels=PATH"], *train)
+        self.assertFalse(out.exists())
+
+    def test_a_folder_that_cannot_be_written(self):
+        for nodes in ("1", "2"):
+            self.assert_refused(1, ["/proc/run"], "modelet", "train", self.experiment, "--out", "/proc/run", "--nodes", nodes)
+            self.assert_refused(1, ["small.toml: is not a folder"], "modelet", "train", self.experiment, "--out", self.experiment / "run",
+                                "--nodes", nodes)
+
+    def test_an_address_that_is_taken(self):
+        """Said before the model is loaded."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = "127.0.0.1:%d" % taken.getsockname()[1]
+            (self.folder / "no-model").mkdir()
+            self.assert_refused(1, [f"{address}: cannot listen there"], "modelet", "serve", self.folder / "no-model", "--listen", address)
 
 
 if __name__ == "__main__":

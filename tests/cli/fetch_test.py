@@ -26,6 +26,13 @@ class Fetch(PoolTest):
             self.agent(name)
         run = self.submit_without_folder("--nodes", "2", "--set", "train.epochs=2")
         self.assert_finishes(run)
+        way = f"modelet fetch {run} --out FOLDER"
+        for event in self.verb("watch", run):
+            for key in {"path", "checkpoint"} & set(event):
+                self.assertEqual(event[key], way, "not the path of another machine")
+        watched, listed = (self.modelet(*verb, "--scheduler", self.address) for verb in (("watch", run), ("list",)))
+        self.assertIn(f"checkpoint:  {way}", watched.stderr)
+        self.assertIn(f"modelet fetch {run}", listed.stdout)
         out = self.folder / "fetched"
         fetched = self.fetch(run, out)
         self.assertEqual(fetched["run"], run)

@@ -297,6 +297,23 @@ class Refusals(ProgramTest):
         for wrong in (self.experiment, self.experiment / "below-a-file"):
             self.assert_refused(2, [str(wrong), "--work-dir"], "modelet-agent", "--insecure", "--work-dir", wrong, "--gflops", "1", "--memory-gbps", "1")
 
+    def test_a_working_folder_by_default(self):
+        """That of a systemd unit, or one among the states of this user's programs, by the agent's name."""
+        home, state, unit = (self.folder / name for name in ("home", "state", "unit"))
+        given = ((home / ".local/state/modelet/idle", {"HOME": home}), (state / "modelet/idle", {"HOME": home, "XDG_STATE_HOME": state}),
+                 (unit, {"HOME": home, "XDG_STATE_HOME": state, "STATE_DIRECTORY": f"{unit}:{state}"}))
+        agent = ("modelet-agent", "--insecure", "--scheduler", "tcp://127.0.0.1:1", "--name", "idle", "--gflops", "1", "--memory-gbps", "1")
+        outer = {key: value for key, value in self.environment.items() if key not in ("HOME", "XDG_STATE_HOME", "STATE_DIRECTORY")}
+        for folder, variables in given:
+            self.environment = {**outer, **{key: str(value) for key, value in variables.items()}}
+            started = self.start(*agent)
+            wait_until(folder.is_dir, lambda: f"{folder} is made: {started}")
+            self.assertEqual(folder.stat().st_mode & 0o077, 0)
+            started.signal(signal.SIGTERM)
+            self.assertIn(started.end(), (0, -signal.SIGTERM))
+        self.environment = outer
+        self.assert_refused(2, ["--work-dir", "HOME"], *agent)
+
     def test_configuration(self):
         config = self.folder / "agent.toml"
         config.write_text('# comment\nscheduller = "tcp://127.0.0.1:1"\n')

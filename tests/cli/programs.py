@@ -214,7 +214,8 @@ class ProgramTest(unittest.TestCase):
         for name in ("temporary", "output", "runtime"):
             (cls.folder / name).mkdir(mode=0o700)
         cls.environment = {**os.environ, "MODELET_CACHE": str(cls.folder / "cache"), "TMPDIR": str(cls.folder / "temporary"),
-                           "XDG_RUNTIME_DIR": str(cls.folder / "runtime"), "MODELET_DEDICATED": "1"}
+                           "XDG_RUNTIME_DIR": str(cls.folder / "runtime"), "XDG_STATE_HOME": str(cls.folder / "state"),
+                           "MODELET_DEDICATED": "1"}
         cls.experiment = cls.folder / "small.toml"
         cls.experiment.write_text(EXPERIMENT)
         subprocess.run([PROGRAMS / "modelet", "data", "synth", "data", "--text", "--rows", "1600", "--rows-test", "1000",

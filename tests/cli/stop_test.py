@@ -7,7 +7,7 @@ import pathlib
 import signal
 import unittest
 
-from programs import (ENDLESS, LABELS, STEPS_PER_EPOCH, ProgramTest, checkpoint_files, finished, losses, newest_checkpoint, processes_of_session,
+from programs import (ENDLESS, LABELS, PROGRAMS, STEPS_PER_EPOCH, ProgramTest, checkpoint_files, finished, losses, newest_checkpoint, processes_of_session,
                       wait_until)
 
 
@@ -146,7 +146,7 @@ class Stopped(ProgramTest):
         self.assertEqual([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()], first.events())
 
     def test_a_checkpoint_that_cannot_be_written(self):
-        """The run goes on without it. When it is stopped, it waits until it can write its last one."""
+        """The run goes on without it. When it is stopped, it tries once, and says which one it can be continued from."""
         out = self.folder / "unwritable"
         run = self.start_training("unwritable", *ENDLESS, "--set", "train.checkpoint_every=20")
         run.wait_for_step(25)
@@ -159,13 +159,25 @@ class Stopped(ProgramTest):
                 pass
         wait_until(lambda: "the run goes on without this checkpoint" in run.stderr, "a warning")
         run.signal(signal.SIGINT)
-        wait_until(lambda: "the run waits, and tries again" in run.stderr, "waiting")
-        (out / "checkpoints").unlink()
-        (out / f"elsewhere-{attempt}").rename(out / "checkpoints")
-        self.assert_ends(run, 130)
-        last = run.events()[-1]
-        self.assertEqual(last["event"], "interrupted")
-        self.assertTrue((pathlib.Path(last["checkpoint"]) / "index.json").exists(), last)
+        self.assert_ends(run, 1)
+        self.assertEqual(run.events()[-1]["event"], "failed")
+        for text in (str(out / "checkpoints"), "stopped while it waited", f"continue with --resume {out}"):
+            self.assertIn(text, run.stderr)
+
+    def test_a_full_disk(self):
+        """A limit of the size of files stands for it. The run says at once which file cannot be written, and ends without waiting for
+        room for its checkpoint."""
+        self.train("fills-the-cache", "--set", "train.epochs=1")
+        out = self.folder / "full"
+        run = self.start("/bin/sh", "-c", 'ulimit -f 128; exec "$@" > /dev/null', "-", PROGRAMS / "modelet", "train", self.experiment, "--out", out,
+                         "--json", *ENDLESS)
+        self.assert_ends(run, 1, limit=60)
+        log = (out / "log.jsonl").read_text()
+        self.assertTrue(log.endswith("}\n"), "what was whole stays whole")
+        for line in log.splitlines():
+            json.loads(line)
+        self.assertIn(f"{out}/log.jsonl: File too large: raise the limit of the size of files (ulimit -f)", run.stderr)
+        self.assertIn("events are lost from here on", run.stderr)
 
     def test_interrupted_early(self):
         """Interrupted before the first step: no message of the C++ runtime, and no process is left."""

@@ -292,3 +292,14 @@ def test_settings_reach_the_engine(many_labels):
         assert "epochs = 2" in classifier.model_.experiment and "threads = 2" in classifier.model_.experiment
     with pytest.raises(ValueError, match="columns of classes"):
         quick().fit(X, np.full((X.shape[0], 2), 3) + np.arange(X.shape[0])[:, None] % 3)
+
+
+def test_names_of_labels_are_looked_for_before_training(many_labels, tmp_path):
+    X, Y, _, _ = many_labels
+    names = tmp_path / "names.txt"
+    names.write_text("one\ntwo\n")
+    for wrong in (names, tmp_path / "missing.txt"):
+        events = []
+        with pytest.raises(modelet.Error, match=wrong.name):
+            quick(callbacks=events.append, settings={"data.labels": str(wrong)}).fit(X, Y)
+        assert not events

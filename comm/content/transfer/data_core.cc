@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/system/log.h"
+#include "base/system/process.h"
 #include "comm/content/transfer/bytes.h"
 
 namespace modelet::comm {
@@ -24,10 +25,18 @@ class Busy : public Error {
       : Error("another process fills or checks data " + address + " in " + names.store) {}
 };
 
+// At most half of the files that this process may have open are entries of the store.
+DataServerOptions with_descriptors(DataServerOptions options) {
+  const size_t most = std::max<size_t>(descriptor_limit() / 2, 2);
+  options.most_open = std::min(options.most_open, most);
+  options.most_open_of_key = std::min(options.most_open_of_key, most / 2);
+  return options;
+}
+
 }  // namespace
 
 DataCore::DataCore(const DataServerOptions& options)
-    : options_(options), store_(options.store, options.store_bytes, options.names.limit) {}
+    : options_(with_descriptors(options)), store_(options.store, options.store_bytes, options.names.limit) {}
 
 void DataCore::keep(std::map<std::string, std::string> addresses, std::set<std::string> remove_last) {
   kept_ = std::move(addresses);

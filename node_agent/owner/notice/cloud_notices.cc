@@ -53,7 +53,8 @@ class CloudNotices : public NoticeSource {
   }
   HttpAnswer ask_at(const std::string& path, std::vector<std::pair<std::string, std::string>> headers,
                     const char* method = "GET") const {
-    return ask_http(options_.address, {method, path, std::move(headers)}, options_.timeout_seconds);
+    return ask_http(options_.address, {method, path, std::move(headers)}, options_.timeout_seconds,
+                    options_.check);
   }
 
   NoticeOptions options_;

@@ -53,7 +53,8 @@ asio::ip::tcp::endpoint parse_address(const std::string& address) {
 
 void check_http_address(const std::string& address) { parse_address(address); }
 
-HttpAnswer ask_http(const std::string& address, const HttpQuestion& question, double timeout_seconds) {
+HttpAnswer ask_http(const std::string& address, const HttpQuestion& question, double timeout_seconds,
+                    const std::function<void()>& check) {
   const asio::ip::tcp::endpoint endpoint = parse_address(address);
   http::request<http::empty_body> request;
   request.version(11);
@@ -89,7 +90,9 @@ HttpAnswer ask_http(const std::string& address, const HttpQuestion& question, do
       });
     });
   });
-  io.run();
+  constexpr std::chrono::milliseconds kLook{100};
+  while (io.run_for(kLook), !io.stopped())
+    if (check) check();
   if (failure) throw Error(address + question.path + ": " + failure.message());
   return {parser.get().result_int(), std::move(parser.get().body())};
 }

@@ -1,6 +1,7 @@
 // HTTP/1.1 requests without encryption to a numeric address, for services of this machine.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,9 @@ struct HttpAnswer {
 // `address`: "http://HOST:PORT" or "http://HOST", with an IPv6 HOST in brackets. The whole exchange may
 // take `timeout_seconds`, and an answer has at most 64 KiB. Throws Error, which names the address, if it
 // fails. Throws UsageError if this is no address.
-HttpAnswer ask_http(const std::string& address, const HttpQuestion& question, double timeout_seconds);
+// `check` is as in NoticeOptions.
+HttpAnswer ask_http(const std::string& address, const HttpQuestion& question, double timeout_seconds,
+                    const std::function<void()>& check = {});
 
 // Throws UsageError if this is no address.
 void check_http_address(const std::string& address);

@@ -91,11 +91,13 @@ class Command {
   }
 
   // Reads the command's output until it is closed or the time is over; keeps only the beginning.
-  std::string read(double until, const Clock& clock) const {
+  std::string read(double until, const Clock& clock, const std::function<void()>& check) const {
+    constexpr double kLook = 0.1;
     std::string text;
     for (double left = 0; (left = until - clock.now()) > 0;) {
+      if (check) check();
       pollfd one{output_, POLLIN, 0};
-      if (::poll(&one, 1, static_cast<int>(std::ceil(left * 1000))) <= 0) continue;
+      if (::poll(&one, 1, static_cast<int>(std::ceil(std::min(left, kLook) * 1000))) <= 0) continue;
       std::array<char, kMostText> piece{};
       const ssize_t count = ::read(output_, piece.data(), piece.size());
       if (count < 0 && errno == EINTR) continue;
@@ -106,10 +108,11 @@ class Command {
   }
 
   // The exit status, as from waitpid(). Returns nothing if the command is still running.
-  std::optional<int> wait(double until, const Clock& clock) {
+  std::optional<int> wait(double until, const Clock& clock, const std::function<void()>& check) {
     int status = 0;
     while (!(ended_ = ::waitpid(process_, &status, WNOHANG) == process_)) {
       if (clock.now() > until) return std::nullopt;
+      if (check) check();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return status;
@@ -123,15 +126,15 @@ class Command {
 
 class CommandNotices final : public NoticeSource {
  public:
-  CommandNotices(std::string command, double timeout_seconds)
-      : command_(std::move(command)), timeout_seconds_(timeout_seconds) {}
+  CommandNotices(std::string command, NoticeOptions options)
+      : command_(std::move(command)), options_(std::move(options)) {}
 
   std::optional<Notice> ask() override {
     const SteadyClock clock;
-    const double until = clock.now() + timeout_seconds_;
+    const double until = clock.now() + options_.timeout_seconds;
     Command command(command_);
-    const std::string text = command.read(until, clock);
-    const std::optional<int> status = command.wait(until, clock);
+    const std::string text = command.read(until, clock, options_.check);
+    const std::optional<int> status = command.wait(until, clock, options_.check);
     const std::string place = "command '" + printable(command_, 64) + "'";
     if (!status) throw Error(place + ": has not ended in time");
     if (WIFEXITED(*status) && WEXITSTATUS(*status) == 1) return std::nullopt;
@@ -142,7 +145,7 @@ class CommandNotices final : public NoticeSource {
 
  private:
   const std::string command_;
-  const double timeout_seconds_;
+  const NoticeOptions options_;
 };
 
 }  // namespace
@@ -159,7 +162,7 @@ std::unique_ptr<NoticeSource> make_notice_source(const std::string& from, const 
   };
   if (const std::string path = after("file:"); !path.empty()) return std::make_unique<FileNotices>(path);
   if (const std::string command = after("command:"); !command.empty())
-    return std::make_unique<CommandNotices>(command, options.timeout_seconds);
+    return std::make_unique<CommandNotices>(command, options);
   throw UsageError("--notice '" + printable(from, 64) +
                    "': must be aws, gcp, azure, file:PATH or command:COMMAND");
 }

@@ -29,6 +29,8 @@ struct NoticeOptions {
   std::string address;
   double timeout_seconds = 2;   // for one question
   std::function<double()> utc;  // seconds since 1970; null: the system's clock
+  // Called several times a second while an answer is awaited; may throw, which ends the question.
+  std::function<void()> check = {};
 };
 
 // `from` is one of

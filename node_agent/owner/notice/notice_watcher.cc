@@ -32,6 +32,8 @@ void NoticeWatcher::watch() {
         log_warning("this machine goes away in {:.0f} s: {}", notice->seconds, notice->reason);
         return told_(*notice);
       }
+    } catch (const Interrupted&) {
+      return;
     } catch (const std::exception& error) {
       if (failures.next())
         log_warning("no news whether this machine stays ({} times): {}", failures.count(), error.what());

@@ -34,9 +34,8 @@ size_t proposals(const shard::Dataset& data) {
 
 size_t classifier_rows(size_t rows) { return std::min(rows, kMostFittedRows); }
 
-void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group& group,
-                     const shard::Dataset& data, std::span<const uint32_t> rows, comm::Tag tag,
-                     const Evaluator::Progress& progress) {
+void fit_classifiers(shard::Network& network, Evaluator& evaluator, const shard::Dataset& data,
+                     std::span<const uint32_t> rows, comm::Tag tag, const Evaluator::Progress& progress) {
   const std::vector<shard::Modelet*> modelets = network.output().modelets();
   for (shard::Modelet* modelet : modelets) shard::clear_classifiers(*modelet);
 
@@ -70,7 +69,7 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group&
       const size_t neurons = modelets[m]->spec().neurons();
       fits[m].fit(neurons * round / kFitRounds, neurons * (round + 1) / kFitRounds, solvers);
     }
-    group.barrier(tag.later(round));
+    evaluator.meet(tag.later(round));
   }
 }
 

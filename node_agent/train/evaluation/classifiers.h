@@ -18,9 +18,9 @@ namespace modelet::agent {
 size_t classifier_rows(size_t rows);
 
 // Replaces the classifiers of all output modelets of `network`. `rows`: the training rows of `data`, ascending.
-// Every rank of `group`, which is the evaluator's, calls it after the same step. Uses kClassifierRounds from tag.round on (rounds.h).
-void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group& group,
-                     const shard::Dataset& data, std::span<const uint32_t> rows, comm::Tag tag,
-                     const Evaluator::Progress& progress = {});
+// Every rank of the evaluator's group calls it after the same step. Uses kClassifierRounds from tag.round on (rounds.h).
+// Throws Evaluator::Stopped, and leaves the network without classifiers or with some.
+void fit_classifiers(shard::Network& network, Evaluator& evaluator, const shard::Dataset& data,
+                     std::span<const uint32_t> rows, comm::Tag tag, const Evaluator::Progress& progress = {});
 
 }  // namespace modelet::agent

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/collectives/group.h"
@@ -25,6 +26,13 @@ class Evaluator {
   // All arguments must outlive this object.
   Evaluator(shard::Network& network, const Sharding& sharding, comm::Group& group);
 
+  // Thrown by predict(), evaluate() and meet(), on all ranks at the same place, after `wished` has returned true on
+  // any of them. Not an Error: the run can go on from what it had.
+  struct Stopped {};
+  void stop_if(std::function<bool()> wished) { wished_ = std::move(wished); }
+  // Returns when all ranks have called it.
+  void meet(comm::Tag tag);
+
   // Finds the k best labels of `rows` of `data`, one batch at a time in the order of `rows`. Calls
   // on_batch(batch, best) on every rank. Uses kEvaluationRounds rounds from tag.round on (rounds.h).
   using OnBatch = std::function<void(const shard::Batch& batch, const shard::TopK& best)>;
@@ -43,7 +51,8 @@ class Evaluator {
                 comm::Tag tag, const Progress& progress = {});
 
  private:
-  void merge(comm::Tag tag, shard::TopK& best);
+  bool wishes_to_stop() const { return wished_ && wished_(); }
+  bool merge(comm::Tag tag, shard::TopK& best);
 
   shard::Network& network_;
   const Sharding& sharding_;
@@ -51,6 +60,7 @@ class Evaluator {
   ShardedForward forward_;
   ForwardPass pass_;
   shard::LabelRanker ranker_;
+  std::function<bool()> wished_;
 };
 
 }  // namespace modelet::agent

@@ -56,6 +56,8 @@ struct ChooseOptions {
   std::optional<double> seconds;  // time budget for trials, training and evaluation together
   uint64_t test_rows = 0;         // rows that are scored at the end
   bool in_memory = false;         // the samples are in memory, so there is no file to be read
+  // Called several times a second while trials run; may throw, which ends the choice.
+  std::function<void()> check = {};
 };
 
 struct Tried {

@@ -44,7 +44,7 @@ DataShape shape_of(const shard::Dataset& data, size_t train_rows) {
 class TrialModel {
  public:
   TrialModel(const Experiment& experiment, const shard::Dataset& data, std::vector<uint32_t> rows,
-             ThreadPool& pool)
+             ThreadPool& pool, const std::function<void()>& check)
       : experiment_(experiment),
         data_(data),
         shape_(shape_of(data, rows.size())),
@@ -52,7 +52,12 @@ class TrialModel {
         network_(experiment, shape_, sharding_.held(), true, pool),
         group_(comm::make_solo_group()),
         evaluator_(network_, sharding_, *group_),
+        check_(check),
         rows_(std::move(rows)) {
+    evaluator_.stop_if([this] {
+      if (check_) check_();
+      return false;
+    });
     network_.initialise();
     network_.build_pairs(data, rows_);
     network_.set_label_counts(counts(rows_));
@@ -64,6 +69,7 @@ class TrialModel {
 
   // Runs the next step of the schedule, and returns the number of its samples.
   size_t step() {
+    if (check_) check_();
     const uint64_t steps = all_steps();
     const shard::Batch& batch = feed_->at(steps_, steps);
     step_->run(batch, steps_,
@@ -76,7 +82,7 @@ class TrialModel {
   void fit() { fit(rows_); }
   void fit(std::span<const uint32_t> rows) {
     if (has_classifiers(experiment_.model))
-      fit_classifiers(network_, evaluator_, *group_, data_, rows, {steps_, kClassifierRound});
+      fit_classifiers(network_, evaluator_, data_, rows, {steps_, kClassifierRound});
   }
 
   std::vector<shard::Figure> score(std::span<const uint32_t> rows) {
@@ -100,6 +106,7 @@ class TrialModel {
   shard::Network network_;
   const std::unique_ptr<comm::Group> group_;
   Evaluator evaluator_;
+  const std::function<void()>& check_;
   const std::vector<uint32_t> rows_;
   std::unique_ptr<TrainingStep> step_;
   uint64_t steps_ = 0;
@@ -153,14 +160,15 @@ Probe probe(TrialModel& model, const Cost& cost, size_t rows, double seconds) {
 
 }  // namespace
 
-DataTrials::DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads)
-    : train_(train), facts_(facts), pool_(threads > 0 ? threads : usable_cores()) {}
+DataTrials::DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads,
+                       std::function<void()> check)
+    : train_(train), facts_(facts), pool_(threads > 0 ? threads : usable_cores()), check_(std::move(check)) {}
 
 Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& plan) {
   const Stopwatch watch;
   auto [rows, held_out] =
       hold_out_blocks(train_.rows(), plan.held_out_rows, plan.train_rows, experiment.train.seed);
-  TrialModel model(experiment, train_, std::move(rows), pool_);
+  TrialModel model(experiment, train_, std::move(rows), pool_, check_);
   for (uint64_t left = model.all_steps(); left > 0; --left) model.step();
   model.fit();
   const std::vector<shard::Figure> figures = model.score(held_out);
@@ -174,7 +182,7 @@ Pace DataTrials::pace(const Experiment& experiment, double seconds) {
   const std::vector<uint32_t> rows = shard::all_rows(train_.rows());
   Probe wide;
   {
-    TrialModel model(experiment, train_, rows, pool_);
+    TrialModel model(experiment, train_, rows, pool_, check_);
     wide = probe(model, cost_of(experiment, facts_), rows.size(), seconds / 2);
   }
   Experiment narrower = experiment;
@@ -182,7 +190,7 @@ Pace DataTrials::pace(const Experiment& experiment, double seconds) {
     narrower.model.hidden[0] = std::min(kNarrowProbe, narrower.model.hidden[0]);
   Pace pace;
   const Stopwatch making;
-  TrialModel model(narrower, train_, rows, pool_);
+  TrialModel model(narrower, train_, rows, pool_, check_);
   pace.start = making.seconds();
   const Probe narrow = probe(model, cost_of(narrower, facts_), rows.size(), seconds / 2);
   pace.train = seconds_between(narrow.train, wide.train);

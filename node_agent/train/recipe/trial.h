@@ -2,6 +2,7 @@
 // others that are held out. Nothing is written. One thread, parallel inside.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "base/parallel/thread_pool.h"
@@ -13,7 +14,9 @@ namespace modelet::agent {
 class DataTrials final : public Trials {
  public:
   // `train` must have all labels, and outlive this object. `threads`: 0: all cores.
-  DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads);
+  // `check` is as in ChooseOptions.
+  DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads,
+             std::function<void()> check = {});
 
   Result run(const Experiment& experiment, const TrialPlan& plan) override;
   Pace pace(const Experiment& experiment, double seconds) override;
@@ -22,6 +25,7 @@ class DataTrials final : public Trials {
   const shard::Dataset& train_;
   const DataFacts facts_;
   ThreadPool pool_;
+  const std::function<void()> check_;
 };
 
 }  // namespace modelet::agent

@@ -43,6 +43,23 @@ void ReadingArguments::add_to(CLI::App& verb) {
 
 Encoding ReadingArguments::load() const { return parse_encoding("", "options", overrides); }
 
+namespace {
+
+constexpr const char* kCorrectLabels =
+    "; it is data.labels of the experiment: correct it there, or give --set data.labels=PATH";
+
+// Predictions would miss the names, long after the training.
+void require_names(const Experiment::Data& data, size_t labels) {
+  if (data.labels.empty()) return;
+  try {
+    shard::load_label_names(data.labels, labels);
+  } catch (const Error& error) {
+    throw UsageError(error.what() + std::string(kCorrectLabels));
+  }
+}
+
+}  // namespace
+
 ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
                          const shard::LabelSelection& labels) {
   const Experiment::Data& data = experiment.data;
@@ -54,6 +71,7 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
   };
   require("data.train", data.train);
   require("data.test", data.test);
+  if (!data.labels.empty()) require("data.labels", data.labels);
   ExperimentData loaded{.train =
                             shard::load_training_data(data.train, data.normalize, encoding_of(experiment),
                                                       labels, tell_preparing(reporter, data.train))};
@@ -64,6 +82,7 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
   };
   require_some(loaded.train.features(), "it has no features");
   require_some(loaded.train.label_entries(), "none of its samples has a label");
+  require_names(data, loaded.train.labels());
   loaded.test = shard::load_dataset(data.test, data.normalize, loaded.train.encoder(), shard::no_labels(),
                                     tell_preparing(reporter, data.test));
   reporter.clear_progress();

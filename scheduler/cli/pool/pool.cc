@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/system/file.h"
 #include "base/system/process.h"
 #include "scheduler/cli/options/output.h"
 #include "scheduler/cli/pool/nodes.h"
@@ -69,6 +70,7 @@ void submit(const PoolOptions& options) {
   std::optional<RunPlace> place;
   if (keeps_files && options.watch)
     submission.out = place.emplace("", submission.resume, submission.name).path().string();
+  if (keeps_files && options.watch) require_room(submission.out, 0);
   if (port != 0) send_files(options, port, data, keeps_files, submission, reporter);
   if (options.watch) {
     std::atomic<bool> stop{false};

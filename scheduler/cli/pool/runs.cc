@@ -64,6 +64,8 @@ std::string detail_text(const RunStatusT& run) {
   if (!run.straggler.empty())
     add(fmt::format("slowest {} +{:.0f} %", run.straggler, 100 * run.straggler_excess));
   if (run.recoveries > 0) add(fmt::format("recovered {} times", run.recoveries));
+  if (scheduler::has_ended(run.state) && run.stable_step > 0)
+    add(fmt::format("modelet fetch {} --out FOLDER brings its files", run.run));
   if (run.replans > 0) add(fmt::format("re-planned {} times", run.replans));
   return text;
 }
@@ -155,16 +157,15 @@ void fetch(const PoolOptions& options) {
   const std::filesystem::path out = absolute(options.out);
   const auto address = options.address();
   const RunFolder folder(out);
-  fetch_record(address, options.run, out);
-  const auto paths = fetch_checkpoints(
-      address, options.run, out,
-      {.tell = [&](const json& event) { reporter.handle(event); },
-       .check =
-           [&] {
-             if (stop)
-               throw Interrupted(fmt::format(
-                   "what has arrived of run {} is kept: the same command goes on with it", options.run));
-           }});
+  const auto check = [&] {
+    if (stop)
+      throw Interrupted(
+          fmt::format("what has arrived of run {} is kept: the same command goes on with it", options.run));
+  };
+  fetch_record(address, options.run, out, check);
+  const auto paths =
+      fetch_checkpoints(address, options.run, out,
+                        {.tell = [&](const json& event) { reporter.handle(event); }, .check = check});
   reporter.clear_progress();
   if (paths.empty())
     throw Error(fmt::format(

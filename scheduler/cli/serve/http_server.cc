@@ -93,6 +93,16 @@ HttpOptions with_share(HttpOptions options) {
   return options;
 }
 
+void listen_at(tcp::acceptor& acceptor, const std::string& listen) {
+  const tcp::endpoint endpoint = endpoint_of(listen);
+  Failure failure;
+  acceptor.open(endpoint.protocol(), failure);
+  if (!failure) acceptor.set_option(asio::socket_base::reuse_address(true), failure);
+  if (!failure) acceptor.bind(endpoint, failure);
+  if (!failure) acceptor.listen(asio::socket_base::max_listen_connections, failure);
+  if (failure) throw Error(listen + ": cannot listen there: " + failure.message());
+}
+
 }  // namespace
 
 bool is_loopback(const std::string& listen) { return endpoint_of(listen).address().is_loopback(); }
@@ -439,13 +449,7 @@ HttpServer::Implementation::Implementation(Service& service, Statistics& statist
       signals_(context_, SIGTERM, SIGINT, SIGHUP),
       grace_(acceptor_.get_executor()),
       pause_(acceptor_.get_executor()) {
-  const tcp::endpoint endpoint = endpoint_of(options.listen);
-  Failure failure;
-  acceptor_.open(endpoint.protocol(), failure);
-  if (!failure) acceptor_.set_option(asio::socket_base::reuse_address(true), failure);
-  if (!failure) acceptor_.bind(endpoint, failure);
-  if (!failure) acceptor_.listen(asio::socket_base::max_listen_connections, failure);
-  if (failure) throw Error(options.listen + ": cannot listen there: " + failure.message());
+  listen_at(acceptor_, options.listen);
 }
 
 std::string HttpServer::Implementation::endpoint() const {
@@ -636,6 +640,12 @@ bool HttpServer::Implementation::run(const std::function<void()>& hung_up) {
   const bool answered = all_are_answered();
   waiting_.clear();
   return answered;
+}
+
+void require_free(const std::string& listen) {
+  asio::io_context context;
+  tcp::acceptor acceptor(context);
+  listen_at(acceptor, listen);
 }
 
 HttpServer::HttpServer(Service& service, Statistics& statistics, const HttpOptions& options)

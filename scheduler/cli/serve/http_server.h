@@ -46,6 +46,9 @@ struct HttpOptions {
 // not an address.
 bool is_loopback(const std::string& listen);
 
+// Throws as HttpServer does if nobody can listen there now.
+void require_free(const std::string& listen);
+
 class HttpServer {
  public:
   // Listens from here on. Throws UsageError or Error if it cannot. The service and the statistics must

@@ -54,7 +54,13 @@ void serve(ServeOptions options) {
     throw UsageError(
         "--listen " + options.http.listen +
         ": other machines can reach this address: give --token-file FILE, or listen on 127.0.0.1");
-  raise_descriptor_limit();
+  constexpr uint64_t kFiles = 64;  // of the model, a newer one, and the server
+  require_descriptors(kFiles + 1, "modelet serve");
+  if (const uint64_t room = descriptor_limit() - kFiles; room < options.http.connections) {
+    options.http.connections = room;
+    log_warning("--connections is {}: this process may have {} files open (ulimit -n)", room, room + kFiles);
+  }
+  require_free(options.http.listen);  // a large model takes long to load
   options.http.read = Seconds(options.read_seconds);
   options.http.write = Seconds(options.write_seconds);
   options.http.idle = Seconds(options.idle_seconds);

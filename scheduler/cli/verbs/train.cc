@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/system/file.h"
 #include "base/system/process.h"
 #include "comm/collectives/group.h"
 #include "node_agent/train/trainer.h"
@@ -34,6 +35,15 @@ struct TrainOptions {
   bool json = false;
 };
 
+// What a checkpoint of the run takes at least.
+uint64_t checkpoint_bytes(const Submission& run) {
+  const uint64_t of_parameter = run.experiment.model.precision == Precision::kBf16 ? 2 : 4;
+  uint64_t bytes = 0;
+  for (const ModeletSpec& modelet : partition_model(run.experiment, run.shape))
+    bytes += modelet.parameters() * of_parameter;
+  return bytes;
+}
+
 void train_here(const Submission& submission, Reporter& reporter) {
   const size_t modelets = partition_model(submission.experiment, submission.shape).size();
   agent::Trainer trainer({.run = submission.name,
@@ -42,12 +52,15 @@ void train_here(const Submission& submission, Reporter& reporter) {
                           .owner = std::vector<uint32_t>(modelets, 0),
                           .out = submission.out,
                           .resume = submission.resume});
-  const StopSignals signals([&trainer] {
+  std::atomic<bool> learns{false};
+  const StopSignals signals([&trainer, &learns] {
+    if (!learns) end_from_signal("\nstopped before the first step: there is nothing to save\n");
     trainer.request_stop();
     write_from_signal(kStoppingLine);
   });
   try {
     trainer.prepare();
+    learns = true;
     const auto group = comm::make_solo_group();
     trainer.run(*group, [&](const nlohmann::json& event) {
       reporter.handle(event);
@@ -58,7 +71,8 @@ void train_here(const Submission& submission, Reporter& reporter) {
     throw;  // the trainer has reported it already
   } catch (const Error& error) {
     reporter.handle({{"event", "failed"}, {"error", error.what()}});
-    const std::string why = error.what() + reporter.how_to_resume();
+    const std::string first = reporter.failure().empty() ? "" : reporter.failure() + "; ";
+    const std::string why = first + error.what() + reporter.how_to_resume();
     if (error.exit_code() == ExitCode::kUsage) throw UsageError(why);
     throw Error(why);
   }
@@ -73,14 +87,23 @@ void train_on_pool(Submission trained, Reporter& reporter) {
     stop = true;
     write_from_signal(kStoppingLine);
   });
+  constexpr uint64_t kFiles = 100, kFilesOfNode = 8;  // of the scheduler, which has connections to all
+  require_descriptors(kFiles + kFilesOfNode * trained.nodes,
+                      fmt::format("--nodes {}: the scheduler", trained.nodes));
   const RunFolder folder(trained.out, trained.resume);
+  const auto check = [&stop] {
+    if (stop) throw Interrupted("stopped before the first step");
+  };
   reporter.note(fmt::format("starting a scheduler and {} agents on this machine", trained.nodes));
   LocalPool pool({.nodes = trained.nodes,
                   .threads = trained.experiment.train.threads,
-                  .files = fs::path(trained.out) / ".pool"});
+                  .files = fs::path(trained.out) / ".pool",
+                  .check = check});
   if (!trained.resume.empty()) {
-    const auto server = comm::control::with_port(pool.scheduler(), PoolClient(pool.scheduler()).data_port());
-    trained.resume_files = send_checkpoint(server, shard::Checkpoint::open(trained.resume), nullptr);
+    const auto server =
+        comm::control::with_port(pool.scheduler(), PoolClient(pool.scheduler(), check).data_port());
+    trained.resume_files =
+        send_checkpoint(server, shard::Checkpoint::open(trained.resume), nullptr, 2, check);
     trained.resume.clear();
   }
   run_on_pool(pool.scheduler(),
@@ -125,6 +148,7 @@ void train(const TrainOptions& options) {
   const RunPlace place(options.out, submission.resume, submission.name);
   submission.out = place.path().string();
   shard::require_one_run(submission.out, submission.resume);
+  require_room(submission.out, 0);
   Reporter reporter(options.json);
   const ChosenExperiment chosen = experiment_of(options, reporter);
   submission.experiment = chosen.experiment;
@@ -135,6 +159,7 @@ void train(const TrainOptions& options) {
   if (const fs::path tuned = tuned_file(options.experiment.file); !options.recipe.used() && fs::exists(tuned))
     reporter.note("hash tables as measured by modelet tune: " + tuned.string());
   submission.shape = load_data(submission.experiment, reporter).shape();
+  require_room(submission.out, checkpoint_bytes(submission));
   if (options.nodes == 1)
     train_here(submission, reporter);
   else

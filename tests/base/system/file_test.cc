@@ -7,13 +7,16 @@
 #include <sched.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -40,6 +43,34 @@ class FileTest : public testing::Test {
 
   fs::path folder_;
 };
+
+// A limit of the size of files stands for a full disk: it, too, takes a part of the text.
+TEST_F(FileTest, AnAppendedTextIsWholeOrNotThere) {
+  const fs::path path = folder_ / "log";
+  const auto fill = [&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    AppendedFile file(path);
+    file.write("whole\n");
+    const rlimit few{8, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &few);
+    try {
+      file.write("too much\n");
+    } catch (const Error&) {
+      std::_Exit(7);
+    }
+    std::_Exit(8);
+  };
+  EXPECT_EXIT(fill(), testing::ExitedWithCode(7), "");
+  EXPECT_EQ(read_text_file(path), "whole\n");
+}
+
+TEST(ErrnoText, SaysWhatToDo) {
+  for (const int code : {ENOSPC, EDQUOT, EROFS, EMFILE}) {
+    errno = code;
+    const std::string text = errno_text("run/log.jsonl");
+    EXPECT_THAT(text, testing::StartsWith(std::string("run/log.jsonl: ") + std::strerror(code) + ": "));
+  }
+}
 
 TEST_F(FileTest, AtomicFileAppearsOnlyAtCommit) {
   const fs::path path = folder_ / "x";

@@ -2,16 +2,22 @@
 #include "base/system/process.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <vector>
+
+#include "base/error.h"
 
 namespace modelet {
 namespace {
@@ -69,6 +75,47 @@ TEST(StopSignals, FormerHandlersComeBack) {
   }
   EXPECT_EXIT(std::raise(SIGINT), testing::ExitedWithCode(7), "");
   std::signal(SIGINT, SIG_DFL);
+}
+
+void end_with(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(1);
+  }
+  std::_Exit(0);
+}
+
+void limit_descriptors(rlim_t soft, rlim_t hard) {
+  const rlimit limit{soft, hard};
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) std::_Exit(9);
+}
+
+TEST(Descriptors, TheLimitIsRaisedAsFarAsItCanBe) {
+  const auto require = [](rlim_t hard) {
+    limit_descriptors(32, hard);
+    end_with([] { require_descriptors(200, "a pool"); });
+  };
+  EXPECT_EXIT(require(1000), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(require(200), testing::ExitedWithCode(1), "a pool needs 2.. open files.*may have 200.*ulimit");
+}
+
+TEST(StopSignals, NothingToSaveEndsTheProcessAtOnce) {
+  const auto end = [] {
+    const StopSignals handled([] { end_from_signal("nothing to save\n"); });
+    std::raise(SIGTERM);
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(130), "nothing to save");
+}
+
+TEST(Room, IsLookedForBeforeTheWork) {
+  const std::filesystem::path folder = testing::TempDir();
+  require_room(folder / "not" / "yet", 1);
+  EXPECT_FALSE(std::filesystem::exists(folder / "not"));
+  EXPECT_THROW(require_room(folder, UINT64_MAX), Error);
+  EXPECT_THROW(require_room("/proc/no/such", 0), Error) << "nobody may write there";
+  EXPECT_THROW(require_room("/dev/null/run", 0), Error);
 }
 
 #if defined(__has_feature)

@@ -124,8 +124,9 @@ class TrainerTest : public ::testing::Test {
     fs::path resume;
     uint64_t stop_after = 0;
     int stopper = 0;
-    uint64_t others_wait_for = 0;  // steps that rank 0 makes before the others begin
-    std::string dies_at = {};      // "epoch 10"
+    std::function<bool(const json&)> stop_at = {};  // the same, when this event is reported
+    uint64_t others_wait_for = 0;                   // steps that rank 0 makes before the others begin
+    std::string dies_at = {};                       // "epoch 10"
     std::function<fs::path(const TrainJob&)> train_file = {};  // for each rank
     std::function<void(const json&)> on_event = {};
     double seconds_per_step = 0, seconds_per_look = 0;
@@ -168,7 +169,8 @@ class TrainerTest : public ::testing::Test {
           throw Died("at " + options.dies_at);
         result.events.push_back(event);
         if (options.on_event) options.on_event(event);
-        if (options.stop_after > 0 && event["event"] == "progress" && event["step"] == options.stop_after)
+        if ((options.stop_after > 0 && event["event"] == "progress" && event["step"] == options.stop_after) ||
+            (options.stop_at && options.stop_at(event)))
           trainers[static_cast<size_t>(options.stopper)]->request_stop();
       };
       while (group.rank() > 0 && trainers[0]->step() < options.others_wait_for) std::this_thread::yield();

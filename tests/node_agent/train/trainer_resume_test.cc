@@ -323,10 +323,52 @@ TEST_F(TrainerTest, AStopAtTheEndOfAnEpochDoesNotWaitForItsEvaluation) {
     EXPECT_EQ(rest.of_kind("epoch")[0][field], whole.of_kind("epoch")[0][field]) << field;
 }
 
-TEST_F(TrainerTest, AStopInTheLastStepIsAFinishedRun) {
-  const Outcome result = run("last", {.stop_after = 19});
-  EXPECT_FALSE(result.interrupted);
-  EXPECT_EQ(result.events.back()["event"], "finished");
+// Only the evaluation is left, and that may take long.
+TEST_F(TrainerTest, AStopInTheLastStepLeavesTheEvaluationForLater) {
+  const Outcome whole = run("whole"), stopped = run("last", {.stop_after = 19});
+  EXPECT_TRUE(stopped.interrupted);
+  EXPECT_EQ(stopped.events.back()["step"], 20);
+  const Outcome rest = run("last", {.resume = folder_ / "last"});
+  EXPECT_TRUE(rest.losses().empty());
+  EXPECT_EQ(rest.events.back()["p_at_1"], whole.events.back()["p_at_1"]);
+  expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+}
+
+// Evaluations of a batch take a look at the clock, and so are reported one by one. A stop ends them and the fits of
+// classifiers at their next batch, on all ranks, and nothing is lost: the run that goes on is the undisturbed one.
+TEST_F(TrainerTest, AStopEndsAnEvaluationAndAFitOfClassifiers) {
+  write_data({.rows_train = 600,
+              .rows_test = 1200,
+              .features = 200,
+              .labels = 60,
+              .features_per_row = 12,
+              .labels_per_row = 1.5,
+              .noise = 0.1});
+  experiment_.model.centroids = true;
+  experiment_.model.loss = Loss::kSigmoid;
+  experiment_.model.classifiers = 2;
+  experiment_.train.evaluate_every = 1;
+  for (const int size : {1, 3}) {
+    const std::string ranks = std::to_string(size);
+    const Outcome whole = run("whole" + ranks, {.size = size, .seconds_per_look = 10});
+    for (const std::string data : {"training", "test"}) {
+      SCOPED_TRACE(data + " on " + ranks);
+      const std::string name = data + ranks;
+      const auto of_first_epoch = [&](const json& event) {
+        return event["event"] == "evaluating" && event["data"] == data && event["step"] == 19;
+      };
+      const Outcome stopped = run(name, {.size = size, .seconds_per_look = 10, .stop_at = of_first_epoch});
+      ASSERT_TRUE(stopped.interrupted);
+      EXPECT_TRUE(stopped.of_kind("epoch").empty());
+      EXPECT_EQ(stopped.events.back()["step"], 19);
+      const Outcome rest = run(name, {.size = size, .resume = folder_ / name});
+      ASSERT_EQ(rest.of_kind("epoch").size(), 2u);
+      for (const size_t epoch : {0, 1})
+        for (const char* field : {"epoch", "step", "loss", "p_at_1", "p_at_5"})
+          EXPECT_EQ(rest.of_kind("epoch")[epoch][field], whole.of_kind("epoch")[epoch][field]) << field;
+      expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+    }
+  }
 }
 
 TEST_F(TrainerTest, AFinishedRunThatIsResumedFinishesAgain) {

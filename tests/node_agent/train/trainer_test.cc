@@ -163,6 +163,18 @@ TEST_F(TrainerTest, WritesCheckpointsEveryFewStepsAndAtTheEndAndKeepsTheNewest) 
   EXPECT_EQ(result.checkpoint().filename(), "step-0000000020");
 }
 
+TEST_F(TrainerTest, AStopEndsThePreparation) {
+  const TrainJob job{.run = "early",
+                     .experiment = experiment_,
+                     .shape = shape_,
+                     .owner = round_robin(experiment_, shape_, 1),
+                     .out = folder_ / "early"};
+  Trainer trainer(job);
+  trainer.request_stop();
+  EXPECT_THROW(trainer.prepare(), Interrupted);
+  EXPECT_FALSE(fs::exists(folder_ / "early"));
+}
+
 TEST_F(TrainerTest, CheckpointsBeforeTheFirstEvaluationLackClassifiers) {
   experiment_.model.centroids = true;
   experiment_.model.classifiers = 2;

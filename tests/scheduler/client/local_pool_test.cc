@@ -133,6 +133,18 @@ TEST(LocalPool, GivesUpOnAProcessThatEndsAgainAndAgain) {
   }
 }
 
+TEST(LocalPool, AStopEndsItsStart) {
+  for (const int after : {1, 3}) {
+    LocalPoolOptions options = fake_agents(2);
+    int checks = 0;
+    options.check = [&] {
+      if (++checks == after) throw Interrupted("enough");
+    };
+    EXPECT_THROW(LocalPool pool(options), Interrupted);
+    EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "no process is left";
+  }
+}
+
 TEST(LocalPool, EndsItsProcesses) {
   std::vector<pid_t> pids;
   {

@@ -272,6 +272,7 @@ TEST(Reporter, ALogThatCannotBeWrittenIsKeptInMind) {
   unmade.require_heard();
   unmade.handle(kStarted);
   EXPECT_NE(unmade.failure(), "");
+  EXPECT_THAT(people.str(), HasSubstr(unmade.failure())) << "told at once";
   EXPECT_THAT(people.str(), HasSubstr("demo"));
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "report_test_full";
   std::filesystem::remove_all(folder);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +12,7 @@
 #include "scheduler/client/pool_client.h"
 #include "tests/error_of.h"
 #include "tests/scheduler/client/fake_scheduler.h"
+#include "tests/scheduler/pools.h"
 
 namespace modelet::cli {
 namespace {
@@ -101,6 +103,26 @@ TEST_F(WatchTest, ASchedulerThatIsBackHearsOfAStop) {
     return false;
   };
   EXPECT_EQ(client.watch(kRun, watcher, kPatient).state, RunState::Stopped);
+}
+
+// Whatever a client waits for: what its user wants ends the waiting.
+TEST_F(WatchTest, ACheckEndsEveryWait) {
+  FakeScheduler silent("tcp://127.0.0.1:*", [](const msg::ToSchedulerMessage&) {
+    return std::vector<msg::FromSchedulerMessage>();
+  });
+  for (const std::string& nobody : {silent.endpoint(), std::string("tcp://127.0.0.1:1")}) {
+    int checks = 0;
+    PoolClient waiting(nobody, [&] {
+      if (++checks == 3) throw Interrupted("enough");
+    });
+    for (const std::function<void()>& call : std::vector<std::function<void()>>{
+             [&] { waiting.list(); }, [&] { waiting.data_port(); },
+             [&] { waiting.submit(test::submission(1)); }, [&] { waiting.watch(kRun, watcher, kPatient); },
+             [&] { waiting.log(kRun, "", 0, kPatient); }}) {
+      checks = 0;
+      EXPECT_EQ(test::error_of(call), "enough");
+    }
+  }
 }
 
 TEST_F(WatchTest, SaysHowToComeBackWhenItGivesUp) {

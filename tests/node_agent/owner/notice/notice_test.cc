@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/system/descriptor.h"
 #include "node_agent/owner/notice/notice_watcher.h"
 #include "tests/error_of.h"
 
@@ -223,6 +224,27 @@ TEST_F(NoticeTest, WhoIsSlowIsNotWaitedFor) {
 TEST(Notice, NobodyIsThere) {
   const auto gcp = make_notice_source("gcp", {.address = "http://127.0.0.1:1", .timeout_seconds = 60});
   EXPECT_THAT(error_of([&] { gcp->ask(); }), HasSubstr("http://127.0.0.1:1"));
+}
+
+// A command that does not end, and a server that does not answer.
+TEST(Notice, ACheckEndsTheQuestion) {
+  const Descriptor silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(silent.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(silent.get(), 1), 0);
+  ASSERT_EQ(::getsockname(silent.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  for (const std::string from : {"command:sleep 3600", "gcp", "aws", "azure"}) {
+    int checks = 0;
+    const NoticeOptions options{.address = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)),
+                                .timeout_seconds = 3600,
+                                .utc = {},
+                                .check = [&] {
+                                  if (++checks == 2) throw Interrupted("enough");
+                                }};
+    EXPECT_THROW(make_notice_source(from, options)->ask(), Interrupted) << from;
+  }
 }
 
 TEST(Notice, AFile) {

@@ -565,6 +565,22 @@ TEST(DataTrials, FitClassifiers) {
     return trials.run(keys.experiment, plan).p_at_1;
   };
   EXPECT_GT(p_at_1("100"), p_at_1("0") + 0.2);
+
+  for (const int last : {1, 4, 12}) {  // in a step, in the fit of classifiers, in the evaluation
+    int checks = 0;
+    DataTrials stopped(data, measure_facts(data), 1, [&] {
+      if (++checks == last) throw Interrupted("enough");
+    });
+    TrialPlan plan;
+    plan.train_rows = 700;
+    plan.held_out_rows = 200;
+    EXPECT_THROW(stopped.run(given({"model.hidden=[16]", "modelets.hidden_columns=16", "sampling.mode=full",
+                                    "model.centroids=true", "model.classifiers=100", "train.epochs=1"})
+                                 .experiment,
+                             plan),
+                 Interrupted);
+    EXPECT_EQ(checks, last);
+  }
 }
 
 TEST(Choose, EndsTrialsThatTakeTooLong) {
