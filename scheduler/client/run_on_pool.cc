@@ -26,7 +26,8 @@ using comm::control::RunState;
 using comm::control::RunStatusT;
 using nlohmann::json;
 
-constexpr double kFetchAgain = 2;  // seconds
+constexpr double kLongestSilence = 4;  // seconds; it should send a status every second
+constexpr double kFetchAgain = 2;      // seconds
 constexpr std::chrono::milliseconds kLook{50};
 
 std::string text_in(const json& event, const char* key) {
@@ -230,14 +231,22 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
   EndReporter end(reporter);
   std::optional<FetchedRun> files;
   if (run.fetch) files.emplace(scheduler, id, run, end, stop);
+  Stopwatch
+      heard;  // a scheduler of this process's own that ends again and again cannot be asked to stop the run
   const PoolClient::Watcher watcher{
       .on_event = [&](const json& event) { files ? files->handle(event) : end.handle(event); },
-      .on_status = [&](const RunStatusT& status) { end.note(status); },
+      .on_status =
+          [&](const RunStatusT& status) {
+            heard.lap();
+            end.note(status);
+          },
       .on_trouble = [&](const std::string& what) { reporter.note(what); },
       .stop = [&] { return stop || !reporter.failure().empty(); },
       .detach =
           [&] {
             if (run.check) run.check();
+            if (stop && !run.own_store.empty() && heard.seconds() > kLongestSilence)
+              throw Interrupted("stopped while the pool's scheduler was away");
             if (files) files->report_arrived();
             return false;
           },
