@@ -357,7 +357,7 @@ TEST_F(TrainerTest, AStopEndsAnEvaluationAndAFitOfClassifiers) {
       const auto of_first_epoch = [&](const json& event) {
         return event["event"] == "evaluating" && event["data"] == data && event["step"] == 19;
       };
-      const Outcome stopped = run(name, {.size = size, .seconds_per_look = 10, .stop_at = of_first_epoch});
+      const Outcome stopped = run(name, {.size = size, .stop_at = of_first_epoch, .seconds_per_look = 10});
       ASSERT_TRUE(stopped.interrupted);
       EXPECT_TRUE(stopped.of_kind("epoch").empty());
       EXPECT_EQ(stopped.events.back()["step"], 19);
