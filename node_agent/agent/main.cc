@@ -154,7 +154,7 @@ bool stay(AgentOptions options, OwnerService* owner, const Lending& lending, End
 // than half, because the agent offers this until it leaves again, when the others may have long ended.
 uint64_t offered_again(uint64_t first) {
   try {
-    return std::clamp(usable_memory_bytes(), first / 2, first);
+    return std::clamp(usable_memory().bytes, first / 2, first);
   } catch (const modelet::Error&) {  // not known: the owner said how much
     return first;
   }

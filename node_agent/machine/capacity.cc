@@ -1,12 +1,16 @@
 #include "node_agent/machine/capacity.h"
 
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/parallel/thread_pool.h"
@@ -23,12 +27,22 @@ constexpr double kLongestWait = 60;
 // More than the caches of a machine with that many threads can hold.
 constexpr size_t kRowBytes = size_t{64} << 20, kRowBytesOfThread = size_t{16} << 20;
 
-uint64_t available_memory() {
+double available_memory() {
   std::ifstream file("/proc/meminfo");
   std::string key, unit;
   for (uint64_t kib = 0; file >> key >> kib; std::getline(file, unit))
-    if (key == "MemAvailable:") return kib * 1024;
+    if (key == "MemAvailable:") return static_cast<double>(kib) * 1024;
   throw Error("/proc/meminfo: no MemAvailable; give the memory limit with --memory-mib");
+}
+
+// What a limit of this process leaves. `used`: the field of /proc/self/statm that counts against it, in pages.
+double left_of(__rlimit_resource resource, size_t used) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return HUGE_VAL;
+  std::ifstream file("/proc/self/statm");
+  double pages = 0;
+  for (size_t field = 0; field <= used; ++field) file >> pages;
+  return std::max(0.0, static_cast<double>(limit.rlim_cur) - pages * static_cast<double>(::getpagesize()));
 }
 
 // The number of cores that this process may use. It may be a fraction.
@@ -45,8 +59,25 @@ double core_limit() {
 
 uint32_t usable_cores() { return static_cast<uint32_t>(std::max(1.0, std::floor(core_limit()))); }
 
-uint64_t usable_memory_bytes() {
-  return static_cast<uint64_t>(std::min(static_cast<double>(available_memory()), cgroup_memory_bytes()));
+UsableMemory usable_memory() {
+  constexpr size_t kSize = 0, kData = 5;  // fields of /proc/self/statm
+  double bytes = available_memory();
+  std::string limit = "this machine";
+  const auto take = [&](double left, const std::string& name) {
+    if (left < bytes) std::tie(bytes, limit) = std::pair(left, name);
+  };
+  const CgroupMemory cgroup = cgroup_memory();
+  take(cgroup.bytes, "the control group's limit " + cgroup.limit);
+  take(left_of(RLIMIT_AS, kSize), "this process's limit RLIMIT_AS (ulimit -v)");
+  take(left_of(RLIMIT_DATA, kData), "this process's limit RLIMIT_DATA (ulimit -d)");
+  return {static_cast<uint64_t>(bytes), limit};
+}
+
+void require_memory(uint64_t bytes, const std::string& what, const std::string& cure) {
+  const UsableMemory usable = usable_memory();
+  if (bytes <= usable.bytes) return;
+  throw Error("the memory is too small: " + what + " takes " + std::to_string(bytes >> 20) + " MiB, and " +
+              usable.limit + " leaves " + std::to_string(usable.bytes >> 20) + " MiB; " + cure);
 }
 
 Speed measure_speed(uint32_t threads, const std::function<void()>& check) {

@@ -1,8 +1,9 @@
-// What this machine can offer to a run, within the limits of this process (affinity, cgroup).
+// What this machine can offer to a run, within the limits of this process (affinity, cgroup, rlimit).
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace modelet::agent {
 
@@ -10,9 +11,20 @@ namespace modelet::agent {
 // (node_agent/machine/cgroup.h). At least 1.
 uint32_t usable_cores();
 
-// The bytes that a run may use: what is available now, or what the limits of control groups leave if that
-// is less.
-uint64_t usable_memory_bytes();
+// The memory that this process may still use: what the tightest limit leaves. The limits are those of the
+// machine, of control groups, and of this process. A limit of the process counts what has an address, whether
+// or not it is in memory (RLIMIT_AS: mapped files as well; RLIMIT_DATA: without them).
+struct UsableMemory {
+  uint64_t bytes = 0;
+  std::string limit;  // in words, with the command or the file that sets it
+};
+UsableMemory usable_memory();
+
+// Throws Error, which names `what` and the limit, if `bytes` of memory cannot be had. `cure`: what to ask for
+// instead.
+void require_memory(uint64_t bytes, const std::string& what, const std::string& cure);
+// A cure, for those who only use a model.
+inline constexpr const char* kForModels = "end other programs, raise the limit, or ask a smaller model";
 
 // The speed of all threads together.
 struct Speed {

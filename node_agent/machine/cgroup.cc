@@ -76,20 +76,23 @@ double cgroup_cores(const CgroupFiles& files) {
   return cores;
 }
 
-double cgroup_memory_bytes(const CgroupFiles& files) {
-  double bytes = kNoLimit;
+CgroupMemory cgroup_memory(const CgroupFiles& files) {
+  CgroupMemory tightest;
+  const auto take = [&](const fs::path& limit, const char* used, const char* reclaimable) {
+    const fs::path cgroup = limit.parent_path();
+    const double bytes = left(number_in(limit, kNoLimit), number_in(cgroup / used, 0),
+                              value_of(cgroup / "memory.stat", reclaimable));
+    if (bytes < tightest.bytes) tightest = {bytes, limit.string()};
+  };
   for_each_cgroup(files, "", [&](const fs::path& cgroup) {
-    bytes = std::min(bytes,
-                     left(number_in(cgroup / "memory.max", kNoLimit), number_in(cgroup / "memory.current", 0),
-                          value_of(cgroup / "memory.stat", "inactive_file")));
+    for (const char* limit : {"memory.max", "memory.high"})
+      take(cgroup / limit, "memory.current", "inactive_file");
   });
   // In v1 "no limit" is a number larger than any machine's memory.
   for_each_cgroup(files, "memory", [&](const fs::path& cgroup) {
-    bytes = std::min(bytes, left(number_in(cgroup / "memory.limit_in_bytes", kNoLimit),
-                                 number_in(cgroup / "memory.usage_in_bytes", 0),
-                                 value_of(cgroup / "memory.stat", "total_inactive_file")));
+    take(cgroup / "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file");
   });
-  return bytes;
+  return tightest;
 }
 
 }  // namespace modelet::agent

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <filesystem>
+#include <limits>
+#include <string>
 
 namespace modelet::agent {
 
@@ -18,9 +20,13 @@ struct CgroupFiles {
 // limit.
 double cgroup_cores(const CgroupFiles& files = {});
 
-// The bytes that the limits leave (memory.max in v2, memory.limit_in_bytes in v1), at least 0. Infinite: no
-// limit. File pages that nobody has used lately count as free, as in what Kubernetes calls the working set,
-// because the kernel gives them up first.
-double cgroup_memory_bytes(const CgroupFiles& files = {});
+// What the tightest limit leaves (memory.max and memory.high in v2, memory.limit_in_bytes in v1). File pages that
+// nobody has used lately count as free, as in what Kubernetes calls the working set, because the kernel gives them
+// up first.
+struct CgroupMemory {
+  double bytes = std::numeric_limits<double>::infinity();  // at least 0; infinite: no limit
+  std::string limit;                                       // the file with the limit
+};
+CgroupMemory cgroup_memory(const CgroupFiles& files = {});
 
 }  // namespace modelet::agent

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/experiment/memory.h"
+#include "node_agent/machine/capacity.h"
 #include "node_agent/train/training.h"
 
 namespace modelet::agent {
@@ -15,17 +16,20 @@ Trainer::Trainer(TrainJob job, std::unique_ptr<const Clock> clock)
 Trainer::~Trainer() = default;
 
 void Trainer::prepare(const EventSink& events) {
+  const std::string cure =
+      "train on more nodes, or choose model.precision = \"bf16\", a smaller model.hidden or an optimizer.kind that "
+      "keeps less ('modelet plan' tells what a run needs)";
+  uint64_t bytes = 0;
+  for (const ModeletSpec& modelet : sharding_of(job_).held())
+    bytes += modelet_bytes(modelet, job_.experiment);
+  require_memory(bytes, "this node's part of the model", cure);
+  const std::string limit = usable_memory().limit;  // later there may be nothing left to find out
   try {
     training_ = std::make_unique<Training>(job_, *clock_, outside_, events);
   } catch (const std::bad_alloc&) {
-    uint64_t bytes = 0;
-    for (const ModeletSpec& modelet : sharding_of(job_).held())
-      bytes += modelet_bytes(modelet, job_.experiment) + pair_bytes(modelet, job_.experiment, job_.shape);
     throw Error("this node's memory is too small: its part of the model takes " +
-                std::to_string(bytes >> 20) +
-                " MiB, and the data comes on top; train on more nodes, or choose model.precision = \"bf16\", "
-                "a smaller model.hidden or an optimizer.kind that keeps less ('modelet plan' tells what a "
-                "run needs)");
+                std::to_string(bytes >> 20) + " MiB, the data comes on top, and " + limit +
+                " gives no more; " + cure);
   }
 }
 

@@ -67,6 +67,13 @@ class TrainErrors(ProgramTest):
                             "ulimit -v 600000; exec " + " ".join(map(str, [PROGRAMS / "modelet", "train", self.experiment, "--out", self.out,
                                                                            "--set", "model.hidden=[16384,16384]"])))
 
+    def test_limits_of_memory(self):
+        """What does not fit is refused before the work, with the figure, the limit's name and what helps."""
+        many = ["--set", "model.hidden=[16384,16384]"]
+        for limit, name in (("-v", "RLIMIT_AS (ulimit -v)"), ("-d", "RLIMIT_DATA (ulimit -d)")):
+            self.assert_refused(1, [name, "MiB", "model.hidden"], "/bin/sh", "-c",
+                                f"ulimit {limit} 600000; exec " + " ".join(map(str, [PROGRAMS / "modelet", "train", self.experiment, "--out", self.out, *many])))
+
     def test_nodes(self):
         for nodes in ("0", "-1", "two", "1000000"):
             self.refused(2, "--nodes", "--nodes", nodes)

@@ -116,6 +116,21 @@ class Recipe(ProgramTest):
         self.assertIn("too short", json.dumps(short.events("recipe")[0]["notes"]))
         self.assertLess(short.events("started")[0]["steps"], usual.events("started")[0]["steps"])
 
+    def test_it_fits_into_the_limits_of_the_process(self):
+        """A choice that would fit into the machine's memory, but not into what the process may have."""
+        subprocess.run([PROGRAMS / "modelet", "data", "synth", "many", "--text", "--rows", "3000", "--rows-test", "50", "--features", "30000",
+                        "--labels", "30000", "--features-per-row", "15", "--labels-per-row", "2"],
+                       cwd=self.folder, env=self.environment, check=True, stdout=subprocess.DEVNULL)
+        settings = ("--set", "train.epochs=1", "--set", "model.centroids=false", "--trial-share", "0", "--threads", "1")
+        width = {}
+        for name, limit in (("free", ":"), ("address-space", "ulimit -v 500000"), ("data", "ulimit -d 400000")):
+            program = self.run_program("/bin/sh", "-c", f'{limit} && exec "$@"', "sh", PROGRAMS / "modelet", "train", "many/train.txt",
+                                       "many/test.txt", "--out", self.folder / name, "--json", *settings)
+            width[name] = json.loads(self.chosen(program)["model.hidden"])[0]
+            self.assertEqual(program.events("started")[0]["threads"], 1)
+        self.assertLess(width["address-space"], width["free"])
+        self.assertLess(width["data"], width["free"])
+
     def test_errors(self):
         for wrong in ("5", "m", "-5m", "0s", "5 m", "5min", "nans", "2000h", "1e9h"):
             self.assert_refused(2, ["--time-budget", wrong, "5m"], "modelet", "train", "data/train.txt", "data/test.txt", f"--time-budget={wrong}")

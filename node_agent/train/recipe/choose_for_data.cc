@@ -36,7 +36,7 @@ Choice choose_for_data(const GivenKeys& given, const LoadData& load, const Choos
   if (now.experiment.data.normalize != before) data = load(now.experiment);
 
   DataTrials trials(data.train, facts, now.experiment.train.threads, options.check);
-  const Machine machine{.memory_bytes = usable_memory_bytes(),
+  const Machine machine{.memory_bytes = usable_memory().bytes,
                         .bf16_products = shard::kernels::dot_pairs_in_use()};
   ChooseOptions left = options;
   left.test_rows = data.test_rows;

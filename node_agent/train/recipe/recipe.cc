@@ -97,8 +97,9 @@ void choose_precision(Rules& rules, const DataFacts& facts, const Machine& machi
   if (machine.bf16_products && model_bytes(rules.now(), facts) > kSmallModel)
     rules.set("model.precision", "bf16", "half the memory, and this processor multiplies it faster");
   else
-    rules.set("model.precision", "fp32",
-              machine.bf16_products ? "the model is small" : "this processor has no products of bf16");
+    rules.set(
+        "model.precision", "fp32",
+        machine.bf16_products ? "the model is small" : "this processor multiplies floats as fast as bf16");
 }
 
 // Whether most labels that samples have are rare. What is known about rare labels is in their centroids, so a

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/system/file.h"
@@ -32,6 +33,7 @@ struct TrainOptions {
   RecipeArguments recipe;
   std::string out, resume;
   uint32_t nodes = 1;
+  std::optional<uint32_t> threads;
   bool json = false;
 };
 
@@ -177,6 +179,9 @@ void add_train_verb(CLI::App& app) {
                   "1: in this process; more: a scheduler and that many agents, as processes of their own")
       ->check(CLI::Range(1u, 256u))
       ->capture_default_str();
+  verb.add_option("--threads", options->threads,
+                  "train.threads: of each node; 0: all cores that this process may use, shared by the nodes")
+      ->check(CLI::Range(0u, 1024u));
   verb.add_option("--out", options->out, "folder of the run (default: runs/NAME-TIME)");
   verb.add_option("--resume", options->resume, "run folder or checkpoint to continue from");
   verb.add_flag("--json", options->json, "JSON Lines on standard output; the last line is the result");
@@ -192,7 +197,11 @@ void add_train_verb(CLI::App& app) {
       "  modelet train experiments/quickstart.toml --nodes 4 --set cluster.replicas=2\n"
       "  modelet train experiments/debian-deps.toml --set train.epochs=2 --json\n"
       "  modelet train experiments/quickstart.toml --resume runs/quickstart-20260101-120000");
-  verb.callback([options] { train(*options); });
+  verb.callback([options] {
+    if (options->threads)
+      options->experiment.overrides.push_back(fmt::format("train.threads={}", *options->threads));
+    train(*options);
+  });
 }
 
 }  // namespace modelet::cli

@@ -31,8 +31,8 @@ class CgroupTest : public ::testing::Test {
 
 TEST_F(CgroupTest, NoLimitWithoutFiles) {
   EXPECT_TRUE(std::isinf(cgroup_cores(files())));
-  EXPECT_TRUE(std::isinf(cgroup_memory_bytes(files())));
-  EXPECT_TRUE(std::isinf(cgroup_memory_bytes({.root = "/nowhere", .self = "/nowhere"})));
+  EXPECT_TRUE(std::isinf(cgroup_memory(files()).bytes));
+  EXPECT_TRUE(std::isinf(cgroup_memory({.root = "/nowhere", .self = "/nowhere"}).bytes));
 }
 
 TEST_F(CgroupTest, TheTightestOnTheWayUp) {
@@ -42,23 +42,28 @@ TEST_F(CgroupTest, TheTightestOnTheWayUp) {
   EXPECT_EQ(cgroup_cores(files()), 1.5);
 
   write("root/outer/inner/memory.max", "max\n");
-  EXPECT_TRUE(std::isinf(cgroup_memory_bytes(files())));
+  EXPECT_TRUE(std::isinf(cgroup_memory(files()).bytes));
   write("root/outer/memory.max", "1000\n");
   write("root/outer/memory.current", "300\n");
-  EXPECT_EQ(cgroup_memory_bytes(files()), 700);
+  EXPECT_EQ(cgroup_memory(files()).bytes, 700);
   write("root/outer/inner/memory.max", "800\n");
   write("root/outer/inner/memory.current", "200\n");
-  EXPECT_EQ(cgroup_memory_bytes(files()), 600);
+  EXPECT_EQ(cgroup_memory(files()).bytes, 600);
+  EXPECT_TRUE(cgroup_memory(files()).limit.ends_with("root/outer/inner/memory.max"));
+  // Above this one the kernel makes processes wait until they have given pages back.
+  write("root/outer/memory.high", "800\n");
+  EXPECT_EQ(cgroup_memory(files()).bytes, 500);
+  EXPECT_TRUE(cgroup_memory(files()).limit.ends_with("root/outer/memory.high"));
 }
 
 TEST_F(CgroupTest, UnusedFilePagesAreFree) {
   write("root/outer/inner/memory.max", "1000\n");
   write("root/outer/inner/memory.current", "900\n");
   write("root/outer/inner/memory.stat", "anon 200\nfile 700\ninactive_file 600\nactive_file 100\n");
-  EXPECT_EQ(cgroup_memory_bytes(files()), 700);
+  EXPECT_EQ(cgroup_memory(files()).bytes, 700);
   write("root/outer/inner/memory.current", "1100\n");  // over the limit, which was lowered
   write("root/outer/inner/memory.stat", "inactive_file 0\n");
-  EXPECT_EQ(cgroup_memory_bytes(files()), 0);
+  EXPECT_EQ(cgroup_memory(files()).bytes, 0);
 }
 
 // Each controller of v1 has a hierarchy of its own.
@@ -81,16 +86,16 @@ TEST_F(OldCgroupTest, QuotaOfCores) {
 TEST_F(OldCgroupTest, Memory) {
   write("root/memory/memory.limit_in_bytes", "9223372036854771712\n");  // no limit
   write("root/memory/outer/jobs/memory.limit_in_bytes", "9223372036854771712\n");
-  EXPECT_GT(cgroup_memory_bytes(files()), 9e18);
+  EXPECT_GT(cgroup_memory(files()).bytes, 9e18);
   write("root/memory/outer/memory.limit_in_bytes", "1000\n");
   write("root/memory/outer/memory.usage_in_bytes", "600\n");
   write("root/memory/outer/memory.stat", "cache 300\ninactive_file 0\ntotal_inactive_file 200\n");
-  EXPECT_EQ(cgroup_memory_bytes(files()), 600);
+  EXPECT_EQ(cgroup_memory(files()).bytes, 600);
   write("root/memory/outer/jobs/memory.limit_in_bytes", "500\n");
-  EXPECT_EQ(cgroup_memory_bytes(files()), 500);
+  EXPECT_EQ(cgroup_memory(files()).bytes, 500);
   // Only the hierarchy of the memory controller counts.
   write("root/memory/elsewhere/memory.limit_in_bytes", "1\n");
-  EXPECT_EQ(cgroup_memory_bytes(files()), 500);
+  EXPECT_EQ(cgroup_memory(files()).bytes, 500);
 }
 
 // In a container the paths of the host may not exist: the group of the container is the root there.
@@ -98,7 +103,7 @@ TEST_F(OldCgroupTest, InAContainer) {
   write("root/memory/memory.limit_in_bytes", "700\n");
   write("root/cpu/cpu.cfs_quota_us", "200000\n");
   write("root/cpu/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(cgroup_memory_bytes(files()), 700);
+  EXPECT_EQ(cgroup_memory(files()).bytes, 700);
   EXPECT_EQ(cgroup_cores(files()), 2);
 }
 
