@@ -127,7 +127,7 @@ struct Experiment {
     uint32_t log_every = 50;        // steps between two progress events
     uint32_t evaluate_every = 1;    // epochs between two evaluations; 0: only at the end
     uint32_t patience = 0;          // evaluations without improvement after which training ends; 0: never
-    std::string metric = "auto";  // of validation: decides which weights are the best
+    std::string metric = "auto";    // of validation: decides which weights are the best
     uint32_t checkpoint_every = 0;  // steps between two checkpoints; 0: at the end of each epoch
     uint32_t keep_checkpoints = 2;
   } train;
@@ -199,6 +199,10 @@ struct DataShape {
   uint64_t encoder = 0;      // XXH3 of the state of the text's encoder (shard/data/encode/encoder.h); 0: none
   uint64_t fingerprint = 0;  // of the content of the training data (Dataset::fingerprint()); 0: not known
   uint64_t label_seed = kLabelSeed;  // which neuron is which label (shard/data/store/label_spread.h)
+  // The features that occur in the training data, which have rows in the input layer; 0: all.
+  uint64_t occurring_features = 0;
+
+  uint64_t input_rows() const { return occurring_features > 0 ? occurring_features : features; }
 };
 
 // Reads and validates a file; paths inside become absolute (relative to the file's folder).

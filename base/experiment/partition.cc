@@ -17,7 +17,7 @@ std::vector<ModeletSpec> partition_model(const Experiment& experiment, const Dat
   const auto add = [&](uint32_t layer, LayerKind kind, uint64_t inputs, uint64_t begin, uint64_t end) {
     partition.push_back({static_cast<uint32_t>(partition.size()), layer, kind, inputs, begin, end});
   };
-  uint64_t inputs = shape.features;
+  uint64_t inputs = shape.input_rows();
   uint32_t layer = 0;
   for (const uint64_t width : experiment.model.hidden) {
     const uint64_t columns = experiment.modelets.hidden_columns;

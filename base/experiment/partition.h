@@ -20,7 +20,7 @@ struct ModeletSpec {
   uint32_t id = 0;     // index in the partition
   uint32_t layer = 0;  // 0: sparse input layer, then the dense hidden layers, last: the output layer
   LayerKind kind = LayerKind::kInput;
-  uint64_t inputs = 0;          // width of what the layer reads: features, or the previous hidden width
+  uint64_t inputs = 0;          // what the layer reads: features that occur, or the previous hidden width
   uint64_t begin = 0, end = 0;  // neurons [begin, end) of the layer
 
   uint64_t neurons() const { return end - begin; }

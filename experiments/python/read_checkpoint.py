@@ -96,7 +96,8 @@ def check_cover(index):
     for modelet in index["modelets"]:
         layers.setdefault(modelet["layer"], []).append(modelet)
     require(sorted(layers) == list(range(len(layers))), "layers do not count up from 0")
-    inputs = index["data_shape"]["features"]
+    shape = index["data_shape"]
+    inputs = shape.get("occurring_features", shape["features"])  # only these have rows
     for layer in sorted(layers):
         reached = 0
         for modelet in layers[layer]:

@@ -185,10 +185,10 @@ class ReplicaSync::Changes final : public RowExchange::Content {
     kernels::add(agreed.weights().row(row, scratch), sum, cols);
     // All replicas round `agreed` with the same seed, so that they agree. Each rounds its own weights with
     // its own seed.
-    const uint64_t seed = sync_.seed_, modelet = copy.modelet->spec().id;
-    agreed.set_row(row, sum, Rng(seed, {kStreamReplicaAgreed, step_, kChange, modelet, row}));
+    const uint64_t seed = sync_.seed_, modelet = copy.modelet->spec().id, number = p.number(row);
+    agreed.set_row(row, sum, Rng(seed, {kStreamReplicaAgreed, step_, kChange, modelet, number}));
     kernels::add(agreed.weights().row(row, scratch), kept_back, cols);
-    p.set_row(row, kept_back, Rng(seed, {kStreamReplicaOwn, step_, modelet, row, self_}));
+    p.set_row(row, kept_back, Rng(seed, {kStreamReplicaOwn, step_, modelet, number, self_}));
     agreed.clock(row) = p.clock(row);
     if (p.has_bias()) {
       bias *= share;
@@ -229,8 +229,8 @@ class ReplicaSync::KeptBack final : public RowExchange::Content {
     for (size_t replica = 0; replica < arrived.replicas(); ++replica)
       if (const float* kept_back = arrived.row(replica, 0, i)) kernels::add(kept_back, sum, cols);
     kernels::add(agreed.weights().row(row, scratch), sum, cols);
-    agreed.set_row(row, sum,
-                   Rng(sync_.seed_, {kStreamReplicaAgreed, step_, kKeptBack, copy.modelet->spec().id, row}));
+    const uint64_t modelet = copy.modelet->spec().id, number = copy.modelet->parameters().number(row);
+    agreed.set_row(row, sum, Rng(sync_.seed_, {kStreamReplicaAgreed, step_, kKeptBack, modelet, number}));
     copy.modelet->parameters().set_row(row, agreed.weights().row(row, scratch));
   }
 

@@ -70,6 +70,7 @@ std::optional<CheckpointKeeper::RunState> CheckpointKeeper::restore(shard::Netwo
     network.initialise();
     return std::nullopt;
   }
+  if (job_.other_samples) network.initialise();  // features that the checkpoint does not know
   try {
     for (const auto& modelet : network.modelets()) shard::restore_modelet(*modelet, *resumed_);
   } catch (const FormatError& error) {

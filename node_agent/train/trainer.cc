@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/experiment/memory.h"
 #include "node_agent/machine/capacity.h"
+#include "node_agent/train/data/training_data.h"
 #include "node_agent/train/training.h"
 
 namespace modelet::agent {
@@ -16,6 +17,10 @@ Trainer::Trainer(TrainJob job, std::unique_ptr<const Clock> clock)
 Trainer::~Trainer() = default;
 
 void Trainer::prepare(const EventSink& events) {
+  if (job_.other_samples) {  // the shape is that of the samples alone
+    const auto rows = feature_rows(job_, shard::Dataset::of(job_.in_memory->train, Normalize::kNone));
+    job_.shape.occurring_features = rows.all() ? 0 : rows.count();
+  }
   const std::string cure =
       "train on more nodes, or choose model.precision = \"bf16\", a smaller model.hidden or an optimizer.kind that "
       "keeps less ('modelet plan' tells what a run needs)";

@@ -52,7 +52,7 @@ class Trainer {
     std::atomic<uint64_t> step{0}, memory_bytes{0};
   };
 
-  const TrainJob job_;
+  TrainJob job_;
   const std::unique_ptr<const Clock> clock_;
   Outside outside_;
   std::unique_ptr<Training> training_;  // once prepared

@@ -110,8 +110,13 @@ class Model:
         return self._native.layers()[-1][0]
 
     def layers(self) -> list[tuple[Floats, Floats]]:
-        """The weights and biases of each layer. Weights are [features, width] in the first layer, [neurons, inputs] in the others."""
+        """The weights and biases of each layer. Weights are [rows, width] in the first layer, with a row for each of
+        row_features(), and [neurons, inputs] in the others."""
         return self._native.layers()
+
+    def row_features(self) -> npt.NDArray[np.int64]:
+        """The features that have weights in the first layer, ascending: those that occur in the training data. Others add nothing."""
+        return self._native.row_features().astype(np.int64)
 
     def pairs(self) -> tuple[Any, Any] | None:
         """What a direct path from features to labels adds to the scores: two CSR matrices [features, labels] with entries in

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _OPSET = 18  # ScatterND with "add", as ScatterElements
 _SMALLEST_LENGTH = 1e-36  # of a row; a shorter one counts as zero (shard/data/read/sample.h)
 _LARGEST_DENSE = 1 << 28  # elements of the direct path as a matrix
+_PAGE = 512  # features whose rows are looked up together
 _LARGEST_FILE = 1 << 30  # bytes of constants; more go into a second file, PATH.data (a protobuf has at most 2 GiB)
 
 
@@ -50,11 +51,12 @@ def export(model: "Model", path: str | os.PathLike[str], *, input: str = "sparse
 
     if input not in ("sparse", "dense"):
         raise ValueError(f"input is {input!r}; it is 'sparse' or 'dense'")
-    layers, pairs = model.layers(), model.pairs()
-    _require_complete(model, layers, pairs)
-    if input == "dense" and pairs is not None and model.features * model.labels > _LARGEST_DENSE:
+    parts = _Parts(model)
+    _require_complete(model, parts)
+    pairs = parts.pairs
+    if input == "dense" and pairs is not None and len(parts.features) * model.labels > _LARGEST_DENSE:
         raise _modelet.UsageError("the direct path of this model is too large for a dense matrix: take input='sparse'")
-    graph = _Graph(model, layers, pairs)
+    graph = _Graph(model, parts)
     scores = graph.scores(graph.sparse_input() if input == "sparse" else graph.dense_input())
     if pairs is not None:
         scores = graph.sparse_pairs(scores, pairs) if input == "sparse" else graph.dense_pairs(scores, pairs)
@@ -80,15 +82,42 @@ def _unit(X: Any) -> Any:
     return X.multiply(1 / np.where(lengths > 0, lengths, 1)[:, None]).tocsr()
 
 
-def _require_complete(model: "Model", layers: "Layers", pairs: "Pairs | None") -> None:
+class _Parts:
+    """The weights of a model, with rows only for features that say something."""
+
+    def __init__(self, model: "Model") -> None:
+        self.layers, self.pairs = model.layers(), model.pairs()
+        self.features = own = model.row_features()
+        if self.pairs is not None:
+            self.features = np.union1d(own, np.flatnonzero(np.diff(self.pairs[0].indptr)))  # of items that only labels have
+            self.pairs = tuple(part[self.features] for part in self.pairs)
+        if len(self.features) > len(own):
+            weights, bias = self.layers[0]
+            spread = np.zeros((len(self.features), weights.shape[1]), np.float32)
+            spread[np.searchsorted(self.features, own)] = weights
+            self.layers[0] = spread, bias
+
+    def pages(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where the page of each _PAGE features begins, and the rows of the pages; features without a row have len(features)."""
+        pages, page_of = np.unique(self.features // _PAGE, return_inverse=True)
+        rows = np.full((len(pages) + 1) * _PAGE, len(self.features), np.int64)
+        rows[(page_of.ravel() + 1) * _PAGE + self.features % _PAGE] = np.arange(len(self.features))
+        begin = np.zeros(int(self.features[-1]) // _PAGE + 2, np.int64)
+        begin[pages] = (np.arange(len(pages)) + 1) * _PAGE
+        return begin, rows
+
+
+def _require_complete(model: "Model", parts: "_Parts") -> None:
     """Checks that these parts are the whole model: the file would lack a part that this module does not know."""
+    layers, pairs = parts.layers, parts.pairs
     random = np.random.default_rng(0)
-    columns = random.integers(model.features, size=(4, min(8, model.features)))
+    columns = random.choice(parts.features, size=(4, min(8, len(parts.features))))
     rows = np.repeat(np.arange(4), columns.shape[1])
     X = sp.csr_array((random.random(columns.size, np.float32), (rows, columns.ravel())), shape=(4, model.features))
     scores = model.scores(X)
     if _normalises(model):
         X = _unit(X)
+    X = X.tocsr()[:, parts.features]
     hidden = np.maximum(X @ layers[0][0] + layers[0][1], 0)
     for weights, bias in layers[1:-1]:
         hidden = np.maximum(hidden @ weights.T + bias, 0)
@@ -102,12 +131,12 @@ def _require_complete(model: "Model", layers: "Layers", pairs: "Pairs | None") -
 class _Graph:
     """The nodes, constants and inputs of a graph that is being built."""
 
-    def __init__(self, model: "Model", layers: "Layers", pairs: "Pairs | None") -> None:
+    def __init__(self, model: "Model", parts: "_Parts") -> None:
         self.nodes: list[Any] = []  # of onnx: nodes, tensors, descriptions of inputs
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
-        self._layers, self._pairs, self._normalise = layers, pairs, _normalises(model)
-        self._labels = model.labels
+        self._parts, self._layers, self._pairs, self._normalise = parts, parts.layers, parts.pairs, _normalises(model)
+        self._features, self._labels = model.features, model.labels
 
     def _node(self, kind: str, arguments: list[str], **attributes: Any) -> str:
         from onnx import helper
@@ -158,6 +187,9 @@ class _Graph:
         if self._normalise:
             self._value = self._of_unit
         weights, bias = self._layers[0]
+        if len(self._parts.features) < self._features:
+            self._feature = self._rows_of(self._feature)
+            weights = np.vstack([weights, np.zeros((1, weights.shape[1]), np.float32)])  # for features without a row
         taken = self._node("Gather", [self._constant(weights, "weights_0"), self._feature])
         parts = self._node("Mul", [taken, self._node("Unsqueeze", [self._value, self._integers(-1)])])
         shape = self._node("Concat", [rows, self._integers(weights.shape[1])], axis=0)
@@ -170,15 +202,27 @@ class _Graph:
         from onnx import TensorProto as T
 
         weights, bias = self._layers[0]
-        self._X = self._unit_X = self._input("X", T.FLOAT, ["rows", weights.shape[0]])
+        self._X = self._unit_X = self._input("X", T.FLOAT, ["rows", self._features])
         if self._normalise or self._pairs is not None:
             exact = self._cast(self._X, T.DOUBLE)
             squares = self._node("ReduceSum", [self._node("Mul", [exact, exact]), self._integers(1)], keepdims=1)
             self._unit_X = self._cast(self._node("Mul", [exact, self._rate(squares)]), T.FLOAT)
         if self._normalise:
             self._X = self._unit_X
+        if len(self._parts.features) < self._features:
+            ids = self._constant(self._parts.features)
+            same = self._unit_X == self._X
+            self._unit_X = self._node("Gather", [self._unit_X, ids], axis=1)
+            self._X = self._unit_X if same else self._node("Gather", [self._X, ids], axis=1)
         product = self._node("MatMul", [self._X, self._constant(weights, "weights_0")])
         return self._node("Relu", [self._node("Add", [product, self._constant(bias, "bias_0")])])
+
+    def _rows_of(self, feature: str) -> str:
+        begin, rows = self._parts.pages()
+        page = self._constant(np.int64(_PAGE))
+        last = self._constant(np.int64(len(begin) - 1))  # a page without rows
+        place = self._node("Gather", [self._constant(begin), self._node("Min", [self._node("Div", [feature, page]), last])])
+        return self._node("Gather", [self._constant(rows), self._node("Add", [place, self._node("Mod", [feature, page])])])
 
     def scores(self, hidden: str) -> str:
         for number, (weights, bias) in enumerate(self._layers[1:], 1):
@@ -198,7 +242,7 @@ class _Graph:
         from onnx import numpy_helper
 
         of_unit, of_value = pairs  # with the same places
-        offsets = self._constant(of_unit.indptr.astype(np.int64))
+        offsets = self._constant(np.append(of_unit.indptr, of_unit.indptr[-1]).astype(np.int64))  # one more, without pairs
         one, zero, axis = self._integers(1), self._constant(np.int64(0)), self._constant(np.int64(0))
         begin = self._node("Gather", [offsets, self._feature])
         count = self._node("Sub", [self._node("Gather", [offsets, self._node("Add", [self._feature, one])]), begin])

@@ -59,6 +59,11 @@ class Rows {
   std::vector<float> values_;
 };
 
+const std::string& require_room(const std::string& path) {
+  agent::require_memory(shard::Predictor::bytes_to_load(path), "the model of " + path, agent::kForModels);
+  return path;
+}
+
 // Training data may have any bytes. Those that are not UTF-8 become surrogate escapes, as in os.fsdecode().
 nb::object python_string(std::string_view text) {
   return nb::steal(
@@ -74,7 +79,7 @@ std::vector<std::string> strings(const std::vector<nb::bytes>& given) {
 }  // namespace
 
 Model::Model(const std::string& path, unsigned threads)
-    : predictor_(path, threads > 0 ? threads : agent::usable_cores()),
+    : predictor_(require_room(path), threads > 0 ? threads : agent::usable_cores()),
       sharding_(partition_model(predictor_.index().experiment, predictor_.index().shape),
                 std::vector<uint32_t>(predictor_.index().modelets.size(), 0), 0, 1),
       group_(comm::make_solo_group()),
@@ -214,7 +219,8 @@ nb::list Model::layers() const {
   const size_t last = network.experiment().model.hidden.size();
   for (size_t layer = 0; layer <= last; ++layer) {
     const size_t neurons = layer == last ? labels() : network.experiment().model.hidden[layer];
-    const size_t inputs = layer == 0 ? features() : network.experiment().model.hidden[layer - 1];
+    const size_t inputs =
+        layer == 0 ? network.features().count() : network.experiment().model.hidden[layer - 1];
     const Owned<float> weights(layer == 0 ? inputs : neurons, layer == 0 ? neurons : inputs),
         biases(1, neurons);
     for (const auto& modelet : network.modelets()) {
@@ -225,7 +231,7 @@ nb::list Model::layers() const {
       std::vector<float> widened(p.cols());
       for (size_t r = 0; r < p.rows(); ++r) {
         const float* row = rows.row(r, widened.data());
-        if (layer == 0) {  // a row for each feature, then the biases
+        if (layer == 0) {  // a row for each feature that has one, then the biases
           std::copy_n(row, p.cols(), (r < inputs ? weights.data + r * neurons : biases.data) + spec.begin);
         } else {
           const auto neuron = static_cast<uint32_t>(spec.begin + r);
@@ -240,6 +246,13 @@ nb::list Model::layers() const {
     layers.append(nb::make_tuple(weights.table(), biases.line()));
   }
   return layers;
+}
+
+nb::object Model::row_features() const {
+  const shard::FeatureRows& rows = const_cast<shard::Predictor&>(predictor_).network().features();
+  std::vector<uint32_t> features;
+  for (size_t row = 0; row < rows.count(); ++row) features.push_back(rows.feature(row));
+  return nb::cast(to_numpy(std::move(features)));
 }
 
 nb::object Model::pairs() const {

@@ -64,6 +64,8 @@ class Model {
   // inputs] in the others. The last layer's neurons are in the order of the labels, and its weights and
   // biases are those with which labels are scored.
   nanobind::list layers() const;
+  // The features that have rows in the first layer, ascending.
+  nanobind::object row_features() const;
   // The pairs of the direct path (shard/data/pairs/pairs.h), as four arrays: feature, label, what the pair
   // adds to the label's score for a sample scaled to length one, and for the sample as it is. None if
   // there is no direct path.

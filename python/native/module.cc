@@ -88,6 +88,8 @@ NB_MODULE(_modelet, m) {
           nb::sig("def encode_rows(self, rows: collections.abc.Sequence[collections.abc.Sequence[bytes]]) -> "
                   "tuple[numpy.typing.NDArray[typing.Any], ...]"))
       .def("places", &Model::places, "named"_a, "where"_a)
+      .def("row_features", &Model::row_features,
+           nb::sig("def row_features(self) -> numpy.typing.NDArray[numpy.uint32]"))
       .def(
           "layers", &Model::layers,
           nb::sig(

@@ -117,6 +117,7 @@ uint64_t PoolClient::submit(const Submission& submission) {
   message.shape->labels_per_row = shape.labels_per_row;
   message.shape->encoder = shape.encoder;
   message.shape->fingerprint = shape.fingerprint;
+  message.shape->occurring_features = shape.occurring_features;
   message.nodes = submission.nodes;
   message.wait = submission.wait;
   message.out = submission.out;

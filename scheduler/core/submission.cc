@@ -21,8 +21,9 @@ constexpr size_t kLongestExperiment = size_t{256} << 10;  // bytes; one with eve
 void check_shape(const DataShape& shape) {
   const auto in_range = [](uint64_t value) { return value >= 1 && value <= kMostLabels; };
   if (!in_range(shape.features) || !in_range(shape.labels) || !in_range(shape.train_rows) ||
-      shape.test_rows > kMostLabels || !is_measure(shape.features_per_row) ||
-      !is_measure(shape.labels_per_row) || shape.features_per_row > static_cast<double>(shape.features) ||
+      shape.test_rows > kMostLabels || shape.occurring_features > shape.features ||
+      !is_measure(shape.features_per_row) || !is_measure(shape.labels_per_row) ||
+      shape.features_per_row > static_cast<double>(shape.features) ||
       shape.labels_per_row > static_cast<double>(shape.labels))
     throw UsageError("the shape of the data is missing or absurd");
 }
@@ -85,6 +86,7 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
       .experiment = parse_experiment(message.experiment, "submitted experiment"),
       .shape = {shape.features, shape.labels, shape.train_rows, shape.test_rows, shape.features_per_row,
                 shape.labels_per_row, shape.encoder, shape.fingerprint}};
+  submission.shape.occurring_features = shape.occurring_features;
   check_shape(submission.shape);
   check_modelets(submission.experiment.model, submission.experiment.modelets, submission.shape.labels);
   const uint32_t replicas = submission.experiment.cluster.replicas;

@@ -1,5 +1,6 @@
 #include "shard/format/safetensors.h"
 
+#include <sys/mman.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -46,6 +47,34 @@ std::string shape_text(std::span<const uint64_t> shape) {
   return "[" + text + "]";
 }
 
+uint64_t data_bytes(const Tensor& t) {
+  return t.stride_bytes == 0 ? t.bytes.size() : t.shape[0] * t.bytes.size();
+}
+
+// Calls append(bytes) with the tensor's data, some rows at a time.
+template <class Append>
+void append_data(const Tensor& t, const Append& append) {
+  if (t.stride_bytes == 0) return append(t.bytes);
+  constexpr size_t kTogether = size_t{1} << 20;  // bytes
+  std::vector<std::byte> some;
+  for (size_t row = 0; row < t.shape[0]; ++row) {
+    const std::byte* const first = t.bytes.data() + row * t.stride_bytes;
+    some.insert(some.end(), first, first + t.bytes.size());
+    if (some.size() < kTogether && row + 1 < t.shape[0]) continue;
+    append(std::span<const std::byte>(some));
+    some.clear();
+  }
+}
+
+using HashState = std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)>;
+
+HashState new_hash() {
+  HashState hash(XXH3_createState(), XXH3_freeState);
+  MODELET_CHECK(hash != nullptr);
+  XXH3_64bits_reset(hash.get());
+  return hash;
+}
+
 // The header with its length in front, padded so that the data behind it starts at a cache line.
 std::string header_bytes(std::span<const Tensor* const> tensors, const Metadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
@@ -53,12 +82,11 @@ std::string header_bytes(std::span<const Tensor* const> tensors, const Metadata&
   uint64_t offset = 0;
   for (const Tensor* t : tensors) {
     uint64_t expected = 0;
-    MODELET_CHECK(size_in_bytes(t->dtype, t->shape, expected) && expected == t->bytes.size(), t->name);
+    MODELET_CHECK(size_in_bytes(t->dtype, t->shape, expected) && expected == data_bytes(*t), t->name);
     MODELET_CHECK(t->name != kMetadataKey && !header.contains(t->name), t->name);
-    header[t->name] = {{"dtype", dtype_name(t->dtype)},
-                       {"shape", t->shape},
-                       {"data_offsets", {offset, offset + t->bytes.size()}}};
-    offset += t->bytes.size();
+    header[t->name] = {
+        {"dtype", dtype_name(t->dtype)}, {"shape", t->shape}, {"data_offsets", {offset, offset + expected}}};
+    offset += expected;
   }
   std::string text = header.dump();
   while ((kLengthBytes + text.size()) % kCacheLine != 0) text += ' ';
@@ -187,10 +215,7 @@ uint64_t xxh3_of(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.da
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
                              const Metadata& metadata, Sync sync) {
   const std::vector<const Tensor*> in_order = ordered(tensors);
-  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> hash(XXH3_createState(),
-                                                                             XXH3_freeState);
-  MODELET_CHECK(hash != nullptr);
-  XXH3_64bits_reset(hash.get());
+  const HashState hash = new_hash();
   AtomicFile file(path);
   FileDigest digest;
   const auto append = [&](std::span<const std::byte> bytes) {
@@ -200,7 +225,7 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
   };
   const std::string header = header_bytes(in_order, metadata);
   append(std::as_bytes(std::span(header)));
-  for (const Tensor* t : in_order) append(t->bytes);
+  for (const Tensor* t : in_order) append_data(*t, append);
   file.commit(sync);
   digest.xxh3 = XXH3_64bits_digest(hash.get());
   return digest;
@@ -214,7 +239,7 @@ std::vector<std::byte> safetensors_bytes(std::span<const Tensor> tensors, const 
   };
   const std::string header = header_bytes(in_order, metadata);
   append(std::as_bytes(std::span(header)));
-  for (const Tensor* t : in_order) append(t->bytes);
+  for (const Tensor* t : in_order) append_data(*t, append);
   return bytes;
 }
 
@@ -223,7 +248,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, const FileDi
   if (expected != nullptr && bytes_.size() != expected->bytes)
     throw FormatError(path.string() + ": " + std::to_string(bytes_.size()) + " bytes long, expected " +
                       std::to_string(expected->bytes));
-  if (expected != nullptr && xxh3_of(bytes_) != expected->xxh3)
+  if (expected != nullptr && checksum() != expected->xxh3)
     throw FormatError(path.string() + ": damaged: its checksum is not the recorded one");
   parse();
 }
@@ -231,6 +256,23 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, const FileDi
 SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string origin)
     : origin_(std::move(origin)), bytes_(bytes) {
   parse();
+}
+
+// A large file is not in memory as a whole.
+uint64_t SafetensorsFile::checksum() const {
+  constexpr size_t kTogether = size_t{64} << 20;  // bytes
+  const HashState hash = new_hash();
+  for (size_t begin = 0; begin < bytes_.size(); begin += kTogether) {
+    const auto some = bytes_.subspan(begin, std::min(kTogether, bytes_.size() - begin));
+    XXH3_64bits_update(hash.get(), some.data(), some.size());
+    release_pages();
+  }
+  return XXH3_64bits_digest(hash.get());
+}
+
+void SafetensorsFile::release_pages() const {
+  const std::span<const std::byte> mapped = file_.bytes();
+  if (!mapped.empty()) ::madvise(const_cast<std::byte*>(mapped.data()), mapped.size(), MADV_DONTNEED);
 }
 
 void SafetensorsFile::parse() {

@@ -57,6 +57,9 @@ struct Tensor {
   DType dtype = DType::kF32;
   std::vector<uint64_t> shape;
   std::span<const std::byte> bytes;  // product(shape) * element_bytes(dtype)
+  // To write rows that do not lie side by side: they begin this many bytes apart, and `bytes` is the first one.
+  // 0: `bytes` are those of all.
+  size_t stride_bytes = 0;
 };
 
 // tensor("weight", {rows, cols}, values): `values` is any contiguous range of a type dtype_of() knows.
@@ -96,6 +99,9 @@ class SafetensorsFile {
   // From bytes that the caller keeps; `origin` names them in messages.
   SafetensorsFile(std::span<const std::byte> bytes, std::string origin);
 
+  // The pages of the file that were read no longer count as memory of this process. They are read again when needed.
+  void release_pages() const;
+
   const std::vector<Tensor>& tensors() const { return tensors_; }  // in the order of the data
   const Metadata& metadata() const { return metadata_; }
   const std::filesystem::path& path() const { return origin_; }
@@ -115,6 +121,7 @@ class SafetensorsFile {
   }
 
  private:
+  uint64_t checksum() const;
   void parse();
   const Tensor* find(std::string_view name) const;
 

@@ -38,16 +38,19 @@ Embeddings::Embeddings(const Checkpoint& checkpoint) : words_(vocabulary(checkpo
   const size_t positions = index.shape.features / words_.size();
   width_ = index.experiment.model.hidden.front();
   rows_.resize(words_.size() * width_);
+  const FeatureRows features = stored_feature_rows(checkpoint);
   for (const CheckpointEntry& entry : index.modelets) {
     const ModeletSpec& spec = entry.spec;
     if (spec.kind != LayerKind::kInput) continue;
     if (spec.end > width_)
       throw FormatError(checkpoint.folder().string() + ": damaged: an input layer wider than model.hidden");
-    Modelet modelet(spec, modelet_options(index.experiment, false));
+    Modelet modelet(spec, modelet_options(index.experiment, false), &features);
     restore_modelet(modelet, checkpoint);
     for (size_t word = 0; word < words_.size(); ++word)
       for (size_t position = 0; position < positions; ++position)
-        modelet.parameters().add_row(position * words_.size() + word, 1, &rows_[word * width_ + spec.begin]);
+        if (const uint32_t row = features.row(static_cast<uint32_t>(position * words_.size() + word));
+            row != FeatureRows::kNone)
+          modelet.parameters().add_row(row, 1, &rows_[word * width_ + spec.begin]);
   }
   for (size_t word = 0; word < words_.size(); ++word) {
     float* row = &rows_[word * width_];

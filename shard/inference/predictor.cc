@@ -6,6 +6,7 @@
 
 #include "base/array/padding.h"
 #include "base/error.h"
+#include "base/experiment/memory.h"
 #include "base/system/log.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/row_dots.h"
@@ -51,7 +52,8 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
       encoder_(naming_the_intact(checkpoint_.folder(), [this] { return checkpoint_.read_encoder(); })),
       pool_(threads),
       partition_(partition_model(index().experiment, index().shape)),
-      network_(index().experiment, index().shape, partition_, false, pool_) {
+      network_(index().experiment, index().shape, partition_, false, pool_,
+               naming_the_intact(checkpoint_.folder(), [this] { return stored_feature_rows(checkpoint_); })) {
   naming_the_intact(checkpoint_.folder(), [this] {
     for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
   });
@@ -68,6 +70,16 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
         "{}: was written before the model's linear classifiers were fitted, and is less accurate without them. They "
         "are fitted before evaluations (train.evaluate_every) and at the end: resume the run",
         folder().string());
+}
+
+uint64_t Predictor::bytes_to_load(const std::filesystem::path& path) {
+  const CheckpointIndex index = open_model(path).index();
+  uint64_t bytes = 0;
+  for (const CheckpointEntry& entry : index.modelets) {
+    const RowShape shape = row_shape(entry.spec);
+    bytes += shape.rows * shape.cols * value_bytes(entry.spec.kind, index.experiment.model.precision);
+  }
+  return bytes;
 }
 
 Dataset Predictor::load_data(const std::filesystem::path& path, const PrepareProgress& progress) const {
@@ -151,6 +163,19 @@ void Predictor::predict_sparse(const Batch& batch, size_t k, TopK& best) {
 
 const float* Predictor::Session::hidden(const Sample& sample) {
   const Network& network = predictor_->network_;
+  std::span<const uint32_t> entry_rows = sample.features;
+  std::span<const float> entry_values = sample.values;
+  if (const FeatureRows& rows = network.features(); !rows.all()) {
+    rows_.clear();
+    values_.clear();
+    for (size_t i = 0; i < sample.features.size(); ++i)
+      if (const uint32_t row = rows.row(sample.features[i]); row != FeatureRows::kNone) {
+        rows_.push_back(row);
+        values_.push_back(sample.values[i]);
+      }
+    entry_rows = rows_;
+    entry_values = values_;
+  }
   size_t layer = 0;
   for (const uint32_t width : network.experiment().model.hidden) {
     AlignedVector<float>& out = activations_[layer % 2];
@@ -163,8 +188,8 @@ const float* Predictor::Session::hidden(const Sample& sample) {
       float* sums = out.data() + spec.begin;
       if (layer == 0) {
         p.with_weights([&](const auto* weights, size_t stride) {
-          kernels::weighted_row_sum(sample.features.data(), sample.values.data(), sample.features.size(),
-                                    weights, stride, weights + (p.rows() - 1) * stride, sums, p.cols());
+          kernels::weighted_row_sum(entry_rows.data(), entry_values.data(), entry_rows.size(), weights,
+                                    stride, weights + (p.rows() - 1) * stride, sums, p.cols());
         });
       } else {
         kernels::row_dots(p.floats().data, p.floats().stride, p.rows(), in, p.cols(), sums);

@@ -40,6 +40,8 @@ class Predictor {
   // Loads a checkpoint's folder, or the best checkpoint of a run (find_model()). Loading, prepare_sparse()
   // and predict_sparse() use `threads` threads. UsageError, FormatError.
   Predictor(const std::filesystem::path& checkpoint, unsigned threads);
+  // The memory that its weights will take.
+  static uint64_t bytes_to_load(const std::filesystem::path& checkpoint);
 
   const CheckpointIndex& index() const { return checkpoint_.index(); }
   const std::filesystem::path& folder() const { return checkpoint_.folder(); }
@@ -84,6 +86,8 @@ class Predictor {
     const Predictor* predictor_;
     AlignedVector<float> activations_[2];  // of one layer and of the next
     AlignedVector<float> scores_, direct_;
+    std::vector<uint32_t> rows_;  // of the sample's features that have rows, and their values
+    std::vector<float> values_;
     SparseIndex::Memory scratch_;
     TopK best_;
   };

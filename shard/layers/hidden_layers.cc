@@ -39,26 +39,45 @@ void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
 
 // ---- InputLayer
 
-InputLayer::InputLayer(std::vector<Parameters> runs, ThreadPool& pool)
-    : runs_(std::move(runs)), pool_(pool), scratch_(pool) {
+InputLayer::InputLayer(std::vector<Parameters> runs, const FeatureRows& features, ThreadPool& pool)
+    : runs_(std::move(runs)), features_(features), pool_(pool), scratch_(pool) {
   for (const Parameters& run : runs_) scratch_.reserve(Parameters::kRowsAtOnce * run.cols());
 }
 
 void InputLayer::forward(const Batch& batch, SampleRange range, Matrix out) {
+  const bool all = features_.all();
+  uint32_t* const entry_rows = all ? nullptr : entry_rows_.reserve(batch.features.size()).data();
+  float* const entry_values = all ? nullptr : entry_values_.reserve(batch.features.size()).data();
   pool_.for_pieces(range.size(), kSamplePiece, [&](size_t begin, size_t end) {
-    for (const Parameters& p : runs_) {
-      const uint64_t last = batch.offsets[range.begin + end];
-      for (size_t s = range.begin + begin; s < range.begin + end; ++s) {
-        const uint64_t first = batch.offsets[s];
-        float* h = out.row(s) + p.first_column();
+    const uint32_t* rows = batch.features.data();
+    const float* values = batch.values.data();
+    std::array<uint64_t, kSamplePiece + 1> offsets{};  // of the piece's samples
+    std::copy_n(&batch.offsets[range.begin + begin], end - begin + 1, offsets.data());
+    if (!all) {
+      uint64_t kept = offsets[0], next = kept;
+      for (size_t s = 1; s <= end - begin; ++s) {
+        for (; next < batch.offsets[range.begin + begin + s]; ++next) {
+          const uint32_t row = features_.row(rows[next]);
+          if (row == FeatureRows::kNone) continue;
+          entry_rows[kept] = row;
+          entry_values[kept++] = values[next];
+        }
+        offsets[s] = kept;
+      }
+      rows = entry_rows;
+      values = entry_values;
+    }
+    for (const Parameters& p : runs_)
+      for (size_t s = 0; s < end - begin; ++s) {
+        const uint64_t first = offsets[s], past = offsets[s + 1];
+        float* h = out.row(range.begin + begin + s) + p.first_column();
         p.with_weights([&](const auto* weights, size_t stride) {
-          kernels::weighted_row_sum(
-              batch.features.data() + first, batch.values.data() + first, batch.offsets[s + 1] - first,
-              weights, stride, weights + (p.rows() - 1) * stride, h, p.cols(), last - batch.offsets[s + 1]);
+          kernels::weighted_row_sum(rows + first, values + first, past - first, weights, stride,
+                                    weights + (p.rows() - 1) * stride, h, p.cols(),
+                                    offsets[end - begin] - past);
         });
         activate(h, p.cols());
       }
-    }
   });
 }
 
@@ -81,7 +100,8 @@ void InputLayer::for_each_gradient_piece(const Batch& batch, ConstMatrix pre_gra
   pool_.for_pieces(features, feature_piece(features), [&](size_t begin, size_t end) {
     for (Parameters& run : runs_)
       use(
-          run, end - begin, features - begin, [&](size_t i) { return batch.unique_features[begin + i]; },
+          run, end - begin, features - begin,
+          [&](size_t i) { return features_.row(batch.unique_features[begin + i]); },
           [&](size_t i, std::span<RowGradient> gradients) {
             sums(run, &batch.feature_offsets[begin + i], batch.feature_samples.data(),
                  batch.feature_values.data(), gradients);

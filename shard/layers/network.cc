@@ -10,8 +10,12 @@
 namespace modelet::shard {
 
 Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
-                 bool trainable, ThreadPool& pool)
-    : experiment_(experiment), shape_(shape), pool_(pool), spread_(shape.labels, shape.label_seed) {
+                 bool trainable, ThreadPool& pool, FeatureRows features)
+    : experiment_(experiment),
+      shape_(shape),
+      pool_(pool),
+      spread_(shape.labels, shape.label_seed),
+      features_(std::move(features)) {
   const ModeletOptions options = modelet_options(experiment, trainable);
   std::vector<Parameters> input;
   for (size_t i = 0; i < held.size();) {
@@ -24,13 +28,13 @@ Network::Network(const Experiment& experiment, const DataShape& shape, std::span
     size_t end = i + 1;
     for (; end < held.size() && held[end].kind == LayerKind::kInput && held[end].begin == run.end; ++end)
       run.end = held[end].end;
-    const Parameters& all = input.emplace_back(Modelet::make_parameters(run, options));
+    const Parameters& all = input.emplace_back(Modelet::make_parameters(run, options, &features_));
     for (; i < end; ++i)
       modelets_.push_back(std::make_unique<Modelet>(
           held[i], options, all.columns(held[i].begin - run.begin, held[i].neurons())));
   }
   const size_t hidden_layers = experiment.model.hidden.size();
-  input_ = std::make_unique<InputLayer>(std::move(input), pool);
+  input_ = std::make_unique<InputLayer>(std::move(input), features_, pool);
   for (size_t layer = 1; layer < hidden_layers; ++layer)
     hidden_.push_back(std::make_unique<HiddenLayer>(modelets_of_layer(layer), pool));
   output_ = make_output_layer(modelets_of_layer(hidden_layers), output_options(experiment, shape.labels),
@@ -96,7 +100,7 @@ std::vector<Modelet*> Network::modelets_of_layer(size_t layer) const {
 }
 
 size_t Network::memory_bytes() const {
-  size_t sum = 0;
+  size_t sum = features_.memory_bytes();
   for (const auto& modelet : modelets_) sum += modelet->memory_bytes();
   return sum;
 }

@@ -8,6 +8,7 @@
 
 #include "base/experiment/partition.h"
 #include "base/parallel/thread_pool.h"
+#include "shard/data/store/feature_rows.h"
 #include "shard/data/store/label_spread.h"
 #include "shard/layers/hidden_layers.h"
 #include "shard/layers/output/output_layer.h"
@@ -19,9 +20,15 @@ class Network {
  public:
   // Allocates the modelets of `held` (a subset of the partition, in its order). Their parameters are zero
   // until initialise() or restoring from a checkpoint. `trainable`: with optimiser state; without it the
-  // network is for inference.
+  // network is for inference. `features`: those that have rows, as many as shape.input_rows().
   Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
-          bool trainable, ThreadPool& pool);
+          bool trainable, ThreadPool& pool, FeatureRows features);
+  // All features have rows.
+  Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
+          bool trainable, ThreadPool& pool)
+      : Network(experiment, shape, held, trainable, pool, FeatureRows(shape.features)) {}
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
 
   void initialise();
 
@@ -52,6 +59,7 @@ class Network {
   std::span<const std::unique_ptr<Modelet>> modelets() const { return modelets_; }
   std::vector<Modelet*> modelets_of_layer(size_t layer) const;
   const LabelSpread& spread() const { return spread_; }
+  const FeatureRows& features() const { return features_; }
   const Experiment& experiment() const { return experiment_; }
   const DataShape& shape() const { return shape_; }
   ThreadPool& pool() { return pool_; }
@@ -62,6 +70,7 @@ class Network {
   DataShape shape_;
   ThreadPool& pool_;
   LabelSpread spread_;
+  FeatureRows features_;
   std::vector<std::unique_ptr<Modelet>> modelets_;
   std::unique_ptr<InputLayer> input_;
   std::vector<std::unique_ptr<HiddenLayer>> hidden_;

@@ -138,7 +138,10 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
 }
 
 SafetensorsFile Checkpoint::open_modelet(const ModeletSpec& spec) const {
-  const auto identity = [](const ModeletSpec& s) { return std::tuple(s.layer, s.inputs, s.begin, s.end); };
+  // An input modelet may have rows for other features (shard/modelet/state.h).
+  const auto identity = [](const ModeletSpec& s) {
+    return std::tuple(s.layer, s.layer == 0 ? 0 : s.inputs, s.begin, s.end);
+  };
   const auto entry = std::ranges::find(index_.modelets, identity(spec),
                                        [&](const CheckpointEntry& e) { return identity(e.spec); });
   if (entry == index_.modelets.end())

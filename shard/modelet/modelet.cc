@@ -16,9 +16,15 @@ namespace {
 // The first scale of the centroids' cosines: about the size that it had after training on several data sets.
 constexpr float kFirstScale = 4;
 
-Parameters::Shape parameter_shape(const ModeletSpec& spec) {
-  if (spec.kind == LayerKind::kInput)
-    return {.rows = spec.inputs + 1, .cols = spec.neurons(), .first_column = spec.begin};
+Parameters::Shape parameter_shape(const ModeletSpec& spec, const FeatureRows* features) {
+  if (spec.kind == LayerKind::kInput) {
+    MODELET_CHECK(features == nullptr || features->count() == spec.inputs, "rows of the input layer");
+    return {.rows = spec.inputs + 1,
+            .cols = spec.neurons(),
+            .first_column = spec.begin,
+            .numbers = features == nullptr ? std::span<const uint32_t>() : features->ids(),
+            .beyond = features == nullptr ? spec.inputs : features->features()};
+  }
   return {.rows = spec.neurons(), .cols = spec.inputs, .with_bias = true};
 }
 
@@ -57,9 +63,10 @@ ModeletOptions modelet_options(const Experiment& experiment, bool trainable) {
 
 // Rounding is keyed by the place in the layer, so rows of the input layer, which are spread over modelets,
 // have one seed, whatever the partition.
-Parameters Modelet::make_parameters(const ModeletSpec& spec, const ModeletOptions& options) {
+Parameters Modelet::make_parameters(const ModeletSpec& spec, const ModeletOptions& options,
+                                    const FeatureRows* features) {
   const uint64_t first_row = spec.kind == LayerKind::kInput ? 0 : spec.begin;
-  return {parameter_shape(spec), parameter_precision(spec, options.precision), options.optimizer,
+  return {parameter_shape(spec, features), parameter_precision(spec, options.precision), options.optimizer,
           Rng(options.seed, {kStreamRounding, spec.layer, first_row}).next()};
 }
 
@@ -101,7 +108,8 @@ void Modelet::initialise(float output_bias) {
   for (size_t r = 0; r < rows; ++r) {
     // Keyed by what the row stands for and, for the input layer, by the column range, since a row is spread
     // over modelets.
-    Rng rng(seed_, {kStreamInit, spec_.layer, input ? r : spec_.begin + r, input ? spec_.begin : 0});
+    Rng rng(seed_, {kStreamInit, spec_.layer, input ? parameters_.number(r) : spec_.begin + r,
+                    input ? spec_.begin : 0});
     for (float& value : values) value = largest * (2 * rng.uniform() - 1);
     parameters_.set_row(r, values.data());
   }

@@ -3,8 +3,8 @@
 // placed on a node, moved, and saved.
 //
 // Layout of the parameters:
-//   input    [features + 1, neurons]: a row per feature; the last row is the bias, the weights of a feature
-//            that is always 1
+//   input    [features + 1, neurons]: a row for each feature that occurs (shard/data/store/feature_rows.h); the
+//            last row is the bias, the weights of a feature that is always 1
 //   hidden   [neurons, inputs] + bias
 //   output   [neurons, inputs] + bias
 //
@@ -14,12 +14,14 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/experiment/partition.h"
 #include "hashing/index.h"
 #include "shard/data/pairs/pairs.h"
+#include "shard/data/store/feature_rows.h"
 #include "shard/modelet/low_rank_index.h"
 #include "shard/modelet/parameters.h"
 
@@ -82,11 +84,13 @@ ModeletOptions modelet_options(const Experiment& experiment, bool trainable);
 class Modelet {
  public:
   // Parameters of a modelet, all zero. For the input layer, `spec` may also span several modelets with
-  // adjacent columns, which then share the parameters.
-  static Parameters make_parameters(const ModeletSpec& spec, const ModeletOptions& options);
+  // adjacent columns, which then share the parameters. `features`: those of the rows of an input modelet, which
+  // must outlive it; null: all.
+  static Parameters make_parameters(const ModeletSpec& spec, const ModeletOptions& options,
+                                    const FeatureRows* features = nullptr);
 
-  Modelet(const ModeletSpec& spec, const ModeletOptions& options)
-      : Modelet(spec, options, make_parameters(spec, options)) {}
+  Modelet(const ModeletSpec& spec, const ModeletOptions& options, const FeatureRows* features = nullptr)
+      : Modelet(spec, options, make_parameters(spec, options, features)) {}
   Modelet(const ModeletSpec& spec, const ModeletOptions& options, Parameters parameters);
 
   // Random initial weights: a function of (seed, layer, row), the same wherever the modelet is placed. Output
@@ -94,6 +98,8 @@ class Modelet {
   void initialise(float output_bias);
 
   const ModeletSpec& spec() const { return spec_; }
+  // The features of an input modelet's rows; empty: every feature has the row of its number.
+  std::span<const uint32_t> features() const { return parameters_.numbers(); }
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
   // Chooses the common rows anew, from the present weights and the mean query. Only with retrieval.

@@ -154,7 +154,7 @@ void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule&
     // number in any view.
     const uint64_t of_model = step.parameters->seed_;
     const uint64_t seed = rule.first_sample == 0 ? of_model : mix64(of_model ^ rule.first_sample);
-    const auto noise = static_cast<uint32_t>(mix64(seed ^ (uint64_t{clock} << 32 | step.row)) +
+    const auto noise = static_cast<uint32_t>(mix64(seed ^ (uint64_t{clock} << 32 | like.number(step.row))) +
                                              like.shape_.first_column / 2);
     T* const row =
         std::get<AlignedVector<T>>(memory.values).data() + step.row * memory.stride + step.parameters->first_;
@@ -207,6 +207,10 @@ void Parameters::Array::unpack(std::span<const std::byte> bytes) const {
   MODELET_CHECK(bytes.size() == shape[0] * row_bytes);
   for (size_t r = 0; r < shape[0]; ++r)
     std::memcpy(first + r * stride_bytes, &bytes[r * row_bytes], row_bytes);
+}
+
+Tensor Parameters::Array::tensor(std::string as) const {
+  return {std::move(as), dtype, shape, {first, shape[0] == 0 ? 0 : row_bytes}, stride_bytes};
 }
 
 std::vector<Parameters::Array> Parameters::arrays() {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -61,6 +62,10 @@ class Parameters {
     size_t rows = 0, cols = 0;
     bool with_bias = false;   // every row has one bias value beside its weights
     size_t first_column = 0;  // which column of the layer's matrix the first one is
+    // [rows] by which numbers random draws know the rows; empty: by their place. Must outlive the parameters.
+    // A row that has none, the last one, has the number `beyond`.
+    std::span<const uint32_t> numbers = {};
+    uint64_t beyond = 0;
   };
 
   // Zero-initialised. Without an optimiser there is no state and no update(): for inference. `seed`: for
@@ -74,6 +79,11 @@ class Parameters {
   size_t rows() const { return shape_.rows; }
   size_t cols() const { return shape_.cols; }
   size_t first_column() const { return shape_.first_column; }
+  std::span<const uint32_t> numbers() const { return shape_.numbers; }
+  // The number by which random draws know row r, wherever it is stored.
+  uint64_t number(size_t r) const {
+    return shape_.numbers.empty() ? r : r < shape_.numbers.size() ? shape_.numbers[r] : shape_.beyond;
+  }
   bool has_bias() const { return shape_.with_bias; }
   Precision precision() const { return memory_->values.index() == 0 ? Precision::kFp32 : Precision::kBf16; }
 
@@ -154,6 +164,8 @@ class Parameters {
 
     std::vector<std::byte> packed() const;
     void unpack(std::span<const std::byte> bytes) const;  // as many as packed() has
+    // Refers to this array's rows where they are.
+    Tensor tensor(std::string as) const;
   };
   std::vector<Array> arrays();
 

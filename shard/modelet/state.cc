@@ -1,12 +1,16 @@
 #include "shard/modelet/state.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <string>
 
 #include "base/error.h"
 
 namespace modelet::shard {
 namespace {
+
+constexpr const char* kFeatures = "features";  // of the rows of an input modelet, if not all have one
 
 void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
   Retrieval& retrieval = *modelet.retrieval();
@@ -93,17 +97,70 @@ void restore_pairs(Pairs& pairs, const SafetensorsFile& file, uint64_t features)
                       " labels and " + std::to_string(features) + " features");
 }
 
+// The features of the file's rows; empty: all have rows.
+std::span<const uint32_t> features_of(const SafetensorsFile& file, const DataShape& shape) {
+  if (shape.occurring_features == 0) return {};
+  const auto ids = file.values<uint32_t>(kFeatures, {shape.occurring_features});
+  if (std::ranges::adjacent_find(ids, std::greater_equal()) != ids.end() || ids.back() >= shape.features)
+    throw FormatError(file.path().string() + ": its features do not ascend, or are more than the model's " +
+                      std::to_string(shape.features));
+  return ids;
+}
+
+constexpr uint64_t kNoRow = ~uint64_t{0};
+
+// Row r of the array becomes row place(r) of the tensor; kNoRow: it stays as it is.
+template <class Place>
+void fill_rows(const Parameters::Array& array, const SafetensorsFile& file, const Tensor& tensor,
+               const Place& place) {
+  constexpr size_t kTogether = size_t{64} << 20;  // bytes of the file that are in memory
+  size_t read = 0;
+  for (uint64_t row = 0; row < array.shape[0]; ++row) {
+    const uint64_t from = place(row);
+    if (from == kNoRow) continue;
+    std::memcpy(array.first + row * array.stride_bytes, &tensor.bytes[from * array.row_bytes],
+                array.row_bytes);
+    if ((read += array.row_bytes) < kTogether) continue;
+    file.release_pages();
+    read = 0;
+  }
+  file.release_pages();
+}
+
+// A feature has the row of the same feature in the file. Those that are not in the file keep their first weights,
+// and rows of features that the modelet does not have are left out: they were never updated.
+void restore_features(Modelet& modelet, const SafetensorsFile& file, const DataShape& shape) {
+  const std::span<const uint32_t> then = features_of(file, shape);
+  const uint64_t count = shape.input_rows(), rows = modelet.parameters().rows() - 1;
+  std::vector<uint64_t> places;  // in the file, of each row
+  for (uint64_t row = 0, at = 0; row < rows; ++row) {
+    const uint64_t feature = modelet.features().empty() ? row : modelet.features()[row];
+    if (then.empty()) {
+      places.push_back(feature);
+      continue;
+    }
+    while (at < count && then[at] < feature) ++at;
+    places.push_back(at < count && then[at] == feature ? at : kNoRow);
+  }
+  places.push_back(count);  // the biases
+  for (const Parameters::Array& array : modelet.parameters().arrays()) {
+    std::vector<uint64_t> shape_then = array.shape;
+    shape_then[0] = count + 1;
+    fill_rows(array, file, file.at(array.name, array.dtype, shape_then),
+              [&](uint64_t row) { return places[row]; });
+  }
+}
+
 std::string scale_name(const Parameters::Array& array) { return std::string("scales.") + array.name; }
 
 }  // namespace
 
 CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
   std::vector<Tensor> tensors;
-  std::vector<std::vector<std::byte>> packed;  // tensors refer to it
-  for (const Parameters::Array& array : modelet.parameters().arrays()) {
-    packed.push_back(array.packed());
-    tensors.push_back({array.name, array.dtype, array.shape, packed.back()});
-  }
+  for (const Parameters::Array& array : modelet.parameters().arrays())
+    tensors.push_back(array.tensor(array.name));
+  if (const std::span<const uint32_t> ids = modelet.features(); !ids.empty())
+    tensors.push_back(tensor(kFeatures, {ids.size()}, ids));
   std::vector<uint32_t> next_codes;
   float missed = 0;
   if (const Retrieval* retrieval = modelet.retrieval()) {
@@ -133,10 +190,8 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
     }
   }
   if (Direct* direct = modelet.direct()) {
-    for (const Parameters::Array& array : direct->scales.arrays()) {
-      packed.push_back(array.packed());
-      tensors.push_back({scale_name(array), array.dtype, array.shape, packed.back()});
-    }
+    for (const Parameters::Array& array : direct->scales.arrays())
+      tensors.push_back(array.tensor(scale_name(array)));
     add_pairs(direct->pairs, tensors);
   }
   if (!modelet.label_counts().empty())
@@ -146,8 +201,11 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
 
 void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
   const SafetensorsFile file = checkpoint.open_modelet(modelet.spec());
-  for (const Parameters::Array& array : modelet.parameters().arrays())
-    array.unpack(file.at(array.name, array.dtype, array.shape).bytes);
+  if (modelet.spec().kind == LayerKind::kInput)
+    restore_features(modelet, file, checkpoint.index().shape);
+  else
+    for (const Parameters::Array& array : modelet.parameters().arrays())
+      fill_rows(array, file, file.at(array.name, array.dtype, array.shape), [](uint64_t row) { return row; });
   if (modelet.retrieval() != nullptr) restore_retrieval(modelet, file);
   if (Direct* direct = modelet.direct()) {
     for (const Parameters::Array& array : direct->scales.arrays())
@@ -158,6 +216,13 @@ void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
     const auto counts = file.values<uint32_t>("label_counts", {modelet.spec().neurons()});
     modelet.label_counts().assign(counts.begin(), counts.end());
   }
+}
+
+FeatureRows stored_feature_rows(const Checkpoint& checkpoint) {
+  const DataShape& shape = checkpoint.index().shape;
+  if (shape.occurring_features == 0) return FeatureRows(shape.features);
+  const SafetensorsFile file = checkpoint.open_modelet(checkpoint.index().modelets.front().spec);
+  return {shape.features, features_of(file, shape)};
 }
 
 }  // namespace modelet::shard

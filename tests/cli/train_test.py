@@ -2,9 +2,10 @@
 import collections
 import json
 import signal
+import subprocess
 import unittest
 
-from programs import ENDLESS, LABELS, STEPS_PER_EPOCH, ProgramTest, finished, losses
+from programs import ENDLESS, LABELS, PROGRAMS, STEPS_PER_EPOCH, ProgramTest, finished, losses
 
 
 class Train(ProgramTest):
@@ -55,6 +56,41 @@ class Train(ProgramTest):
         self.assertGreater(last["p_at_1"], constant + 0.2)
         self.assertGreater(last["p_at_1"], 2 * constant)
         self.assertLess(run.events("epoch")[-1]["loss"], 0.7 * run.events("epoch")[0]["loss"])
+
+    def test_a_model_is_in_memory_once(self):
+        """Also while a checkpoint is written, and while the best one is read again at the end."""
+        subprocess.run([PROGRAMS / "modelet", "data", "synth", "many", "--text", "--rows", "600", "--rows-test", "50", "--features", "300",
+                        "--labels", "40000", "--features-per-row", "15", "--labels-per-row", "2"],
+                       cwd=self.folder, env=self.environment, check=True, stdout=subprocess.DEVNULL)
+        peak = {}
+        for width in (16, 384):
+            run = self.train(f"width-{width}", "--set", "data.train=many/train.txt", "--set", "data.test=many/test.txt", "--set", "train.epochs=2",
+                             "--set", "data.validation=0.1", "--set", "train.patience=5", "--set", f"model.hidden=[{width}]",
+                             "--set", "modelets.output_modelets=1")
+            peak[width] = finished(run)["peak_rss_bytes"]
+        parameters = 3 * 4 * (384 - 16) * 40000  # a weight, and two numbers of its optimiser
+        self.assertLess(peak[384] - peak[16], 1.3 * parameters)
+
+    def test_unused_features_take_nothing(self):
+        lines = (self.folder / "data/train.txt").read_text().splitlines()
+        rows, _, labels = lines[0].split()
+        test = (self.folder / "data/test.txt").read_text().splitlines()
+        for name, text in (("train.txt", lines), ("test.txt", test)):
+            first = text[0].split()
+            (self.folder / f"vast-{name}").write_text("\n".join([f"{first[0]} {20 << 20} {first[2]}", *text[1:]]) + "\n")
+        few = self.train("few")
+        vast = self.train("vast", "--set", "data.train=vast-train.txt", "--set", "data.test=vast-test.txt")
+        self.assertEqual(losses(vast), losses(few))
+        self.assertEqual(finished(vast)["p_at_1"], finished(few)["p_at_1"])
+        self.assertLess(finished(vast)["peak_rss_bytes"], finished(few)["peak_rss_bytes"] + (16 << 20))
+        size = {name: sum(path.stat().st_size for path in (self.folder / name / "checkpoints").rglob("*.*")) for name in ("few", "vast")}
+        self.assertLess(size["vast"], 1.1 * size["few"])
+        self.assertEqual(self.modelet("predict", "vast", "vast-test.txt").stdout, self.modelet("predict", "few", "data/test.txt").stdout)
+
+    def test_threads(self):
+        for threads in ("1", "2"):
+            self.assertEqual(self.train(f"threads-{threads}", "--threads", threads, "--set", "train.epochs=1").events("started")[0]["threads"], int(threads))
+        self.assert_refused(2, "--threads", "modelet", "train", self.experiment, "--threads", "1025")
 
     def test_every_field_is_documented(self):
         run = self.train("documented", "--set", "train.epochs=2", "--set", "train.evaluate_every=0")

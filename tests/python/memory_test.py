@@ -1,5 +1,6 @@
-"""Arrays of the right type reach the engine as they are."""
+"""Arrays of the right type reach the engine as they are, and only columns that samples use take memory."""
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import scipy.sparse as sp
 import modelet
 from conftest import words
 from modelet import _data, _modelet
+from modelet import onnx as modelet_onnx
+from onnx_test import in_onnxruntime
 
 ROWS, FEATURES, PER_ROW = 20_000, 320, 128
 MIB = 1 << 20
@@ -39,6 +42,52 @@ def peak(call):
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+DECLARED = 1 << 20  # columns, as a hashing vectoriser has them
+
+
+def wide(X):
+    """The same columns, far apart among DECLARED."""
+    return sp.csr_array((X.data, X.indices.astype(np.int64) * 811 + 5, X.indptr), shape=(X.shape[0], DECLARED))
+
+
+def folder_bytes(folder):
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+
+
+def test_columns_that_no_sample_uses_take_nothing(tmp_path):
+    """Neither in the model, nor in its file, nor in an ONNX file; and columns that only questions use add nothing."""
+    X, Y = words(400, 20, seed=3)
+    model = modelet.fit(wide(X), Y, epochs=3, threads=1, random_state=0, settings={"model.centroids": True})
+    model.save(tmp_path / "model")
+    rows = len(np.unique(X.indices))
+    width = len(model.model_.layers()[0][1])
+    np.testing.assert_array_equal(model.model_.row_features(), np.unique(wide(X).indices))
+    assert model.model_.layers()[0][0].shape == (rows, width)
+    assert folder_bytes(tmp_path / "model") < 3 * 4 * width * (rows + 50) + (1 << 19)
+    unseen = sp.csr_array(([5.0], ([0], [DECLARED - 1])), shape=X.shape[:1] + (DECLARED,), dtype=np.float32)
+    assert (model.model_.embed(wide(X) + unseen)[1:] == model.model_.embed(wide(X))[1:]).all()
+    graph, with_unseen = str(tmp_path / "model.onnx"), wide(X[:40]) + unseen[:40]
+    model.to_onnx(graph)
+    assert Path(graph).stat().st_size < folder_bytes(tmp_path / "model") + (1 << 19)
+    given = in_onnxruntime(graph, modelet_onnx.inputs(with_unseen))[0]
+    np.testing.assert_allclose(given, model.decision_function(with_unseen), rtol=1e-4, atol=1e-4)
+    model.to_onnx(graph, input="dense")
+    given = in_onnxruntime(graph, {"X": with_unseen.toarray()})[0]
+    np.testing.assert_allclose(given, model.decision_function(with_unseen), rtol=1e-4, atol=1e-4)
+
+
+def test_columns_may_come_into_use_later():
+    X, Y = words(400, 20, seed=3)
+    old = np.asarray(Y[:, 10:].sum(axis=1)).ravel() == 0
+    model = modelet.Classifier(epochs=3, threads=1, random_state=0).partial_fit(wide(X[old]), Y[old])
+    before = model.model_.row_features()
+    model.partial_fit(wide(X), Y)
+    after = model.model_.row_features()
+    assert set(before) < set(after) and len(after) == len(np.unique(X.indices))
+    best = model.predict_top(wide(X), 1)[0].ravel()
+    assert np.mean(Y.toarray()[np.arange(len(best)), best]) > 0.8
 
 
 @pytest.mark.parametrize("ask", ["predict", "predict_top"])

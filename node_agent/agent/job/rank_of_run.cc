@@ -52,6 +52,7 @@ TrainJob job_of(const PrepareT& prepare) {
   const comm::control::ShapeT& shape = *prepare.shape;
   job.shape = {shape.features,         shape.labels,         shape.train_rows, shape.test_rows,
                shape.features_per_row, shape.labels_per_row, shape.encoder,    shape.fingerprint};
+  job.shape.occurring_features = shape.occurring_features;
   const uint32_t replicas = job.experiment.cluster.replicas;
   if (prepare.size % replicas != 0 ||
       prepare.owner.size() != partition_model(job.experiment, job.shape).size() ||

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "node_agent/train/data/label_selection.h"
+#include "shard/modelet/state.h"
 
 namespace modelet::agent {
 namespace {
@@ -58,7 +59,9 @@ void require_planned(const DataShape& seen, const TrainJob& job) {
   const DataShape& planned = job.shape;
   const bool same_shape = seen.features == planned.features && seen.labels == planned.labels &&
                           seen.train_rows == planned.train_rows && seen.test_rows == planned.test_rows &&
-                          seen.encoder == planned.encoder;
+                          seen.encoder == planned.encoder &&
+                          (seen.occurring_features == planned.occurring_features ||
+                           planned.occurring_features == 0 || job.other_samples);
   if (same_shape && (seen.fingerprint == planned.fingerprint || planned.fingerprint == 0)) return;
   const std::string path = job.train_file.empty() ? job.experiment.data.train : job.train_file.string();
   throw Error("the data at " + path + " is not the data that the run was planned for: this node sees " +
@@ -68,10 +71,20 @@ void require_planned(const DataShape& seen, const TrainJob& job) {
 
 }  // namespace
 
+shard::FeatureRows feature_rows(const TrainJob& job, const shard::Dataset& train) {
+  if (!job.other_samples)  // earlier programs planned rows for all
+    return job.shape.occurring_features > 0 ? shard::FeatureRows::of(train)
+                                            : shard::FeatureRows(train.features());
+  const shard::FeatureRows earlier =
+      shard::stored_feature_rows(shard::Checkpoint::open(shard::find_checkpoint(job.resume)));
+  return shard::FeatureRows::of(train, &earlier);
+}
+
 TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, ThreadPool& pool,
                            const TellPreparing& tell)
     : train_(load_train(job, sharding, tell)),
       test_(load_test(job, train_, tell)),
+      features_(feature_rows(job, train_)),
       split_(shard::split_rows(train_.rows(), job.experiment.data.validation, job.experiment.train.seed)),
       feed_(train_, std::move(split_.train), job.experiment.train, pool,
             {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas())}) {

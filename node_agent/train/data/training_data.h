@@ -16,11 +16,16 @@
 #include "shard/data/batch/batch_feed.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/store/dataset.h"
+#include "shard/data/store/feature_rows.h"
 
 namespace modelet::agent {
 
 // Returns the function that is told how far the preparation of a text is.
 using TellPreparing = std::function<shard::PrepareProgress(const std::string& file)>;
+
+// The features that have rows: those that occur in the training data and, if the run goes on with other samples,
+// those of the checkpoint.
+shard::FeatureRows feature_rows(const TrainJob& job, const shard::Dataset& train);
 
 class TrainingData {
  public:
@@ -31,6 +36,7 @@ class TrainingData {
 
   const shard::Dataset& train() const { return train_; }
   const shard::Dataset& test() const { return test_; }
+  const shard::FeatureRows& features() const { return features_; }
   shard::BatchFeed& feed() { return feed_; }
   std::span<const uint32_t> validation_rows() const { return split_.validation; }  // of train()
   std::vector<uint32_t> training_rows() const;                                     // the others
@@ -47,6 +53,7 @@ class TrainingData {
 
  private:
   shard::Dataset train_, test_;
+  shard::FeatureRows features_;
   shard::RowSplit split_;  // without the training rows, which feed_ has
   bool validation_has_labels_ = false;
   shard::BatchFeed feed_;  // last, so that it is destroyed before what it reads

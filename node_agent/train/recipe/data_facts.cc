@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "shard/data/store/feature_rows.h"
+
 namespace modelet::agent {
 namespace {
 
@@ -67,6 +69,7 @@ DataFacts measure_facts(const shard::Dataset& train) {
                   .smallest = std::numeric_limits<float>::infinity(),
                   .largest = -std::numeric_limits<float>::infinity(),
                   .unit_rows = true};
+  if (const auto used = shard::FeatureRows::of(train); !used.all()) facts.occurring_features = used.count();
   const size_t every = (train.rows() + kMostRows - 1) / kMostRows;
   OwnNumbers own(train);
   for (size_t row = 0; row < train.rows(); row += every) {

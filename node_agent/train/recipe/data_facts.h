@@ -12,6 +12,7 @@ namespace modelet::agent {
 
 struct DataFacts {
   uint64_t rows = 0, features = 0, labels = 0;
+  uint64_t occurring_features = 0;                  // 0: all
   double features_per_row = 0, labels_per_row = 0;  // means
   uint64_t most_labels = 0;                         // the most labels of one sample
   uint64_t unseen_labels = 0, rare_labels = 0;      // labels in no sample; labels in one or two samples

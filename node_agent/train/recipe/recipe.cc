@@ -487,7 +487,8 @@ uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
                         .labels = facts.labels,
                         .train_rows = facts.rows,
                         .features_per_row = facts.features_per_row,
-                        .labels_per_row = facts.labels_per_row};
+                        .labels_per_row = facts.labels_per_row,
+                        .occurring_features = facts.occurring_features};
   for (const ModeletSpec& modelet : partition_model(experiment, shape))
     bytes += modelet_bytes(modelet, experiment) + pair_bytes(modelet, experiment, shape);
   return bytes;

@@ -31,25 +31,27 @@ Sharding alone(const Experiment& experiment, const DataShape& shape) {
   return {std::move(partition), std::move(owner), 0, 1};
 }
 
-DataShape shape_of(const shard::Dataset& data, size_t train_rows) {
+DataShape shape_of(const shard::Dataset& data, const shard::FeatureRows& features, size_t train_rows) {
   const auto rows = static_cast<double>(data.rows());
-  return {.features = data.features(),
-          .labels = data.labels(),
-          .train_rows = train_rows,
-          .features_per_row = static_cast<double>(data.nonzeros()) / rows,
-          .labels_per_row = static_cast<double>(data.label_entries()) / rows};
+  DataShape shape{.features = data.features(),
+                  .labels = data.labels(),
+                  .train_rows = train_rows,
+                  .features_per_row = static_cast<double>(data.nonzeros()) / rows,
+                  .labels_per_row = static_cast<double>(data.label_entries()) / rows};
+  if (!features.all()) shape.occurring_features = features.count();
+  return shape;
 }
 
 // A model and the rows that it is trained on.
 class TrialModel {
  public:
-  TrialModel(const Experiment& experiment, const shard::Dataset& data, std::vector<uint32_t> rows,
-             ThreadPool& pool, const std::function<void()>& check)
+  TrialModel(const Experiment& experiment, const shard::Dataset& data, const shard::FeatureRows& features,
+             std::vector<uint32_t> rows, ThreadPool& pool, const std::function<void()>& check)
       : experiment_(experiment),
         data_(data),
-        shape_(shape_of(data, rows.size())),
+        shape_(shape_of(data, features, rows.size())),
         sharding_(alone(experiment, shape_)),
-        network_(experiment, shape_, sharding_.held(), true, pool),
+        network_(experiment, shape_, sharding_.held(), true, pool, features),
         group_(comm::make_solo_group()),
         evaluator_(network_, sharding_, *group_),
         check_(check),
@@ -162,13 +164,17 @@ Probe probe(TrialModel& model, const Cost& cost, size_t rows, double seconds) {
 
 DataTrials::DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads,
                        std::function<void()> check)
-    : train_(train), facts_(facts), pool_(threads > 0 ? threads : usable_cores()), check_(std::move(check)) {}
+    : train_(train),
+      features_(shard::FeatureRows::of(train)),
+      facts_(facts),
+      pool_(threads > 0 ? threads : usable_cores()),
+      check_(std::move(check)) {}
 
 Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& plan) {
   const Stopwatch watch;
   auto [rows, held_out] =
       hold_out_blocks(train_.rows(), plan.held_out_rows, plan.train_rows, experiment.train.seed);
-  TrialModel model(experiment, train_, std::move(rows), pool_, check_);
+  TrialModel model(experiment, train_, features_, std::move(rows), pool_, check_);
   for (uint64_t left = model.all_steps(); left > 0; --left) model.step();
   model.fit();
   const std::vector<shard::Figure> figures = model.score(held_out);
@@ -182,7 +188,7 @@ Pace DataTrials::pace(const Experiment& experiment, double seconds) {
   const std::vector<uint32_t> rows = shard::all_rows(train_.rows());
   Probe wide;
   {
-    TrialModel model(experiment, train_, rows, pool_, check_);
+    TrialModel model(experiment, train_, features_, rows, pool_, check_);
     wide = probe(model, cost_of(experiment, facts_), rows.size(), seconds / 2);
   }
   Experiment narrower = experiment;
@@ -190,7 +196,7 @@ Pace DataTrials::pace(const Experiment& experiment, double seconds) {
     narrower.model.hidden[0] = std::min(kNarrowProbe, narrower.model.hidden[0]);
   Pace pace;
   const Stopwatch making;
-  TrialModel model(narrower, train_, rows, pool_, check_);
+  TrialModel model(narrower, train_, features_, rows, pool_, check_);
   pace.start = making.seconds();
   const Probe narrow = probe(model, cost_of(narrower, facts_), rows.size(), seconds / 2);
   pace.train = seconds_between(narrow.train, wide.train);

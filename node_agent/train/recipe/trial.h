@@ -8,6 +8,7 @@
 #include "base/parallel/thread_pool.h"
 #include "node_agent/train/recipe/choose.h"
 #include "shard/data/store/dataset.h"
+#include "shard/data/store/feature_rows.h"
 
 namespace modelet::agent {
 
@@ -23,6 +24,7 @@ class DataTrials final : public Trials {
 
  private:
   const shard::Dataset& train_;
+  const shard::FeatureRows features_;
   const DataFacts facts_;
   ThreadPool pool_;
   const std::function<void()> check_;

@@ -68,7 +68,7 @@ class TrainedModel {
       : pool_(1),
         sharding_(partition_model(experiment, shape),
                   std::vector<uint32_t>(partition_model(experiment, shape).size(), 0), 0, 1),
-        network_(experiment, shape, sharding_.held(), true, pool_),
+        network_(experiment, shape, sharding_.held(), true, pool_, shard::FeatureRows::of(train)),
         group_(comm::make_solo_group()),
         forward_(network_, sharding_, *group_) {
     network_.initialise();

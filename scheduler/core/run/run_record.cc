@@ -46,7 +46,8 @@ json submit_json(const msg::SubmitT& submit) {
             {"features_per_row", shape.features_per_row},
             {"labels_per_row", shape.labels_per_row},
             {"encoder", shape.encoder},
-            {"fingerprint", shape.fingerprint}}},
+            {"fingerprint", shape.fingerprint},
+            {"occurring_features", shape.occurring_features}}},
           {"nodes", submit.nodes},
           {"out", submit.out},
           {"resume", submit.resume},
@@ -72,6 +73,8 @@ msg::SubmitT submit_of(const json& object) {
                                                            number_at(shape, "labels_per_row", kRecord),
                                                            unsigned_at(shape, "encoder", kRecord),
                                                            unsigned_at(shape, "fingerprint", kRecord)});
+  if (shape.contains("occurring_features"))  // ledgers of earlier programs do not have it
+    submit.shape->occurring_features = unsigned_at(shape, "occurring_features", kRecord);
   submit.nodes = small_at(object, "nodes");
   submit.out = string_at(object, "out", kRecord);
   submit.resume = string_at(object, "resume", kRecord);

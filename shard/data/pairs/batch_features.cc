@@ -10,7 +10,7 @@ void BatchFeatures::assign(const Batch& batch, size_t features, float dropout) {
   batch_ = &batch;
   value_scale_ = 1 / dropout_scale(dropout);
   for (const uint32_t feature : placed_) places_[feature] = 0;
-  if (places_.size() < features) places_.resize(features);
+  if (places_.size() < features) places_ = PerFeature<uint32_t>(features);
   placed_.clear();
   const auto give_place = [&](uint32_t feature) {
     if (places_[feature] != 0) return;

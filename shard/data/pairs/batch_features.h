@@ -11,6 +11,7 @@
 
 #include "base/array/aligned.h"
 #include "shard/data/batch/batch.h"
+#include "shard/data/pairs/per_feature.h"
 
 namespace modelet::shard {
 
@@ -35,7 +36,7 @@ class BatchFeatures {
  private:
   const Batch* batch_ = nullptr;
   float value_scale_ = 1;
-  std::vector<uint32_t> places_;  // [features], 0 except for those in placed_
+  PerFeature<uint32_t> places_;  // 0 except for those in placed_
   std::vector<uint32_t> placed_;
   std::vector<uint32_t> entry_places_;
   AlignedVector<float> inverse_lengths_;

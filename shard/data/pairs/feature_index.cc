@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "shard/data/pairs/per_feature.h"
 
 namespace modelet::shard {
 namespace {
@@ -22,19 +25,31 @@ void for_each_pair(std::span<const PairsOfLayer> layer, const Use& use) {
     }
 }
 
-}  // namespace
-
-FeatureIndex::FeatureIndex(std::span<const PairsOfLayer> layer) {
-  size_t features = 0;
+// At least one feature has a row.
+FeatureRows rows_of(std::span<const PairsOfLayer> layer) {
+  size_t features = 1;
   for (const PairsOfLayer& of_modelet : layer)
     features = std::max(features, of_modelet.pairs.feature_count());
-  offsets_.resize(features + 1);
-  for_each_pair(layer, [&](uint32_t, uint32_t feature, float, float) { ++offsets_[feature + 1]; });
+  PerFeature<uint8_t> seen(features);
+  std::vector<uint32_t> ids = {0};
+  seen[0] = 1;
+  for (const PairsOfLayer& of_modelet : layer)
+    for (const uint32_t feature : of_modelet.pairs.features())
+      if (!std::exchange(seen[feature], uint8_t{1})) ids.push_back(feature);
+  std::ranges::sort(ids);
+  return {features, ids};
+}
+
+}  // namespace
+
+FeatureIndex::FeatureIndex(std::span<const PairsOfLayer> layer) : rows_(rows_of(layer)) {
+  offsets_.resize(rows_.count() + 1);
+  for_each_pair(layer, [&](uint32_t, uint32_t feature, float, float) { ++offsets_[rows_.row(feature) + 1]; });
   std::partial_sum(offsets_.begin(), offsets_.end(), offsets_.begin());
   entries_.resize(offsets_.back());
   std::vector<uint64_t> next(offsets_.begin(), offsets_.end() - 1);
   for_each_pair(layer, [&](uint32_t neuron, uint32_t feature, float unit, float weight) {
-    entries_[next[feature]++] = {neuron, unit, weight};
+    entries_[next[rows_.row(feature)]++] = {neuron, unit, weight};
   });
 }
 
@@ -44,14 +59,15 @@ void FeatureIndex::add_to(const Sample& sample, float* scores) const {
   const float scale = inverse_length(squares);
   for (size_t f = 0; f < sample.features.size(); ++f) {
     const float value = sample.values[f], of_unit = value * scale;
-    const uint64_t end = offsets_[sample.features[f] + 1];
-    for (uint64_t i = offsets_[sample.features[f]]; i < end; ++i)
+    const uint32_t row = rows_.row(sample.features[f]);
+    if (row == FeatureRows::kNone) continue;
+    for (uint64_t i = offsets_[row]; i < offsets_[row + 1]; ++i)
       scores[entries_[i].neuron] += of_unit * entries_[i].unit + value * entries_[i].weight;
   }
 }
 
 size_t FeatureIndex::memory_bytes() const {
-  return offsets_.size() * sizeof(uint64_t) + entries_.size() * sizeof(Entry);
+  return rows_.memory_bytes() + offsets_.size() * sizeof(uint64_t) + entries_.size() * sizeof(Entry);
 }
 
 }  // namespace modelet::shard

@@ -12,6 +12,7 @@
 #include "base/array/aligned.h"
 #include "shard/data/pairs/pairs.h"
 #include "shard/data/read/sample.h"
+#include "shard/data/store/feature_rows.h"
 
 namespace modelet::shard {
 
@@ -36,7 +37,8 @@ class FeatureIndex {
     uint32_t neuron;
     float unit, weight;  // factors of x_f / |x| (Pairs::unit_values), and of x_f
   };
-  std::vector<uint64_t> offsets_;  // [features + 1]
+  FeatureRows rows_;               // features that have pairs
+  std::vector<uint64_t> offsets_;  // [rows + 1]
   AlignedVector<Entry> entries_;
 };
 

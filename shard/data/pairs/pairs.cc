@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "shard/data/pairs/per_feature.h"
 #include "shard/data/pairs/row_lists.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/ids.h"
@@ -57,8 +58,8 @@ class FeatureSums {
     sums_[feature] += value;
   }
 
-  std::vector<float> sums_;
-  std::vector<uint8_t> seen_;
+  PerFeature<float> sums_;
+  PerFeature<uint8_t> seen_;
   std::vector<uint32_t> found_;
 };
 

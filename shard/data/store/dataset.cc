@@ -13,6 +13,7 @@
 #include "shard/data/encode/encoder.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/read/xmc_reader.h"
+#include "shard/data/store/feature_rows.h"
 #include "shard/data/store/label_spread.h"
 #include "shard/data/store/text_cache.h"
 
@@ -296,6 +297,7 @@ DataShape describe_shape(const Dataset& train, const Dataset& test) {
   shape.labels_per_row = mean(train.label_entries());
   shape.encoder = train.encoder_checksum();
   shape.fingerprint = train.fingerprint();
+  if (const FeatureRows rows = FeatureRows::of(train); !rows.all()) shape.occurring_features = rows.count();
   return shape;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "shard/data/batch/split.h"
+#include "shard/data/pairs/per_feature.h"
 
 namespace modelet::shard {
 namespace {
@@ -22,7 +23,7 @@ constexpr size_t kLabelsTogether = 16;
 // for large-scale linear SVM", ICML 2008, algorithm 1, squared hinge). For one thread; keeps its memory.
 class ClassifierSolvers::Solver {
  public:
-  explicit Solver(const Dataset& data) : data_(data), places_(data.features(), kNoPlace) {}
+  explicit Solver(const Dataset& data) : data_(data), places_(data.features()) {}
 
   // Where the fit begins, which is also the solution if there are no samples.
   void begin(size_t features) {
@@ -50,7 +51,6 @@ class ClassifierSolvers::Solver {
   float bias() const { return bias_; }
 
  private:
-  static constexpr uint32_t kNoPlace = ~uint32_t{0};
   static constexpr float kRidge = 0.5f / kCost;  // what squared slack adds to the dual's diagonal
 
   struct Entry {
@@ -66,12 +66,12 @@ class ClassifierSolvers::Solver {
 
   void gather(std::span<const uint32_t> positives, std::span<const uint32_t> negatives,
               std::span<const uint32_t> features) {
-    for (size_t i = 0; i < features.size(); ++i) places_[features[i]] = static_cast<uint32_t>(i);
+    for (size_t i = 0; i < features.size(); ++i) places_[features[i]] = static_cast<uint32_t>(i + 1);
     entries_.clear();
     examples_.clear();
     for (const uint32_t row : positives) add(data_.sample(row), 1);
     for (const uint32_t row : negatives) add(data_.sample(row), -1);
-    for (const uint32_t feature : features) places_[feature] = kNoPlace;
+    for (const uint32_t feature : features) places_[feature] = 0;
   }
 
   void add(const Sample& sample, float sign) {
@@ -81,8 +81,8 @@ class ClassifierSolvers::Solver {
     for (size_t i = 0; i < sample.features.size(); ++i) {
       const float value = sample.values[i];
       squares += double{value} * value;
-      if (const uint32_t place = places_[sample.features[i]]; place != kNoPlace)
-        entries_.push_back({place, value});
+      if (const uint32_t place = places_[sample.features[i]]; place != 0)
+        entries_.push_back({place - 1, value});
     }
     const float scale = inverse_length(squares);
     if (scale == 0) return;
@@ -110,7 +110,7 @@ class ClassifierSolvers::Solver {
   }
 
   const Dataset& data_;
-  std::vector<uint32_t> places_;  // [features]
+  PerFeature<uint32_t> places_;  // in weights_, from 1
   std::vector<float> weights_;
   float bias_ = 0;
   std::vector<Entry> entries_;
@@ -130,7 +130,8 @@ ClassifierSolvers::Solver& ClassifierSolvers::of_this_thread() {
 void clear_classifiers(Modelet& modelet) { modelet.direct()->pairs.clear_classifiers(); }
 
 bool has_fitted_classifiers(Modelet& modelet) {
-  return std::ranges::any_of(modelet.direct()->pairs.classifier_biases(), [](float bias) { return bias != 0; });
+  return std::ranges::any_of(modelet.direct()->pairs.classifier_biases(),
+                             [](float bias) { return bias != 0; });
 }
 
 void keep_classifiers(Modelet& modelet) {

@@ -20,6 +20,7 @@ constexpr uint64_t kVersion = 2, kSeedSpreadVersion = 1;  // in that version the
 constexpr const char* kExtension = ".safetensors";
 constexpr int kIndexDepth = 16;  // of index.json; the trainer's `extra` may nest a little
 constexpr uint64_t kMaxLayers = 64;
+constexpr uint64_t kMostFeatures = uint64_t{1} << 32;  // their ids have 32 bits
 constexpr std::array<std::string_view, 3> kKinds = {"input", "hidden", "output"};
 
 // As text: many JSON readers keep only 53 bits of a number.
@@ -101,7 +102,7 @@ void check_cover(const CheckpointIndex& index, const std::string& origin) {
     throw FormatError(fmt::format("{}: modelet {}: {}", origin, i, problem));
   };
   if (modelets.empty()) throw FormatError(origin + ": no modelets");
-  uint64_t inputs = index.shape.features, neurons = 0;  // of the current layer, so far
+  uint64_t inputs = index.shape.input_rows(), neurons = 0;  // of the current layer, so far
   uint32_t layer = 0;
   for (size_t i = 0; i < modelets.size(); ++i) {
     const ModeletSpec& spec = modelets[i].spec;
@@ -147,6 +148,7 @@ std::string format_checkpoint_index(const CheckpointIndex& index) {
                                    {"label_seed", shape.label_seed}}},
                                  {"modelets", nlohmann::ordered_json::array()},
                                  {"extra", nlohmann::ordered_json::parse(index.extra)}};
+  if (shape.occurring_features > 0) json["data_shape"]["occurring_features"] = shape.occurring_features;
   for (const CheckpointEntry& entry : index.modelets) json["modelets"].push_back(entry_json(entry));
   if (index.encoder)
     json["encoder"] = {
@@ -189,6 +191,11 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   require_plausible(index.shape, origin);
   // Earlier programs did not keep it.
   if (shape.contains("fingerprint")) index.shape.fingerprint = hex64_at(shape, "fingerprint", origin);
+  if (shape.contains("occurring_features"))  // else all have rows
+    index.shape.occurring_features = unsigned_at(shape, "occurring_features", origin);
+  if (index.shape.features > kMostFeatures || index.shape.occurring_features > index.shape.features)
+    throw FormatError(fmt::format("{}: {} of {} features occur; there may be at most {}", origin,
+                                  index.shape.occurring_features, index.shape.features, kMostFeatures));
   index.shape.label_seed =
       version == kSeedSpreadVersion ? index.experiment.train.seed : unsigned_at(shape, "label_seed", origin);
   const nlohmann::json& modelets = member_at(json, "modelets", origin);

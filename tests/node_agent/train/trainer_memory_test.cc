@@ -1,19 +1,26 @@
 // Trainer: samples in memory, and training that continues with other samples.
 #include "shard/data/store/csr.h"
+#include "shard/modelet/checkpoint_writer.h"
+#include "shard/modelet/state.h"
 #include "tests/node_agent/train/trainer_harness.h"
 
 namespace modelet::agent::testing {
 namespace {
 
-// The rows [begin, end) of a data set, as arrays.
+// The rows [begin, end) of a data set, as arrays; of their features only those in [first, last), as features of
+// data with `times` as many.
 class InArrays {
  public:
-  InArrays(const shard::Dataset& data, size_t begin, size_t end)
-      : features_(data.features()), labels_(data.labels()) {
+  InArrays(const shard::Dataset& data, size_t begin, size_t end, uint32_t first = 0, uint32_t last = ~0u,
+           uint64_t times = 1)
+      : features_(times * data.features()), labels_(data.labels()) {
     for (size_t row = begin; row < end; ++row) {
       const shard::Sample sample = data.sample(row);
-      ids_.insert(ids_.end(), sample.features.begin(), sample.features.end());
-      values_.insert(values_.end(), sample.values.begin(), sample.values.end());
+      for (size_t i = 0; i < sample.features.size(); ++i)
+        if (sample.features[i] >= first && sample.features[i] < last) {
+          ids_.push_back(sample.features[i]);
+          values_.push_back(sample.values[i]);
+        }
       label_ids_.insert(label_ids_.end(), sample.labels.begin(), sample.labels.end());
       offsets_.push_back(ids_.size());
       label_offsets_.push_back(label_ids_.size());
@@ -38,6 +45,26 @@ class MemoryTest : public TrainerTest {
     shape_ = shard::describe_shape(shard::Dataset::of(samples.train, Normalize::kNone),
                                    shard::Dataset::of(samples.test, Normalize::kNone));
     return run(name, {.resume = resume, .in_memory = &samples, .other_samples = other_samples});
+  }
+
+  // A copy of a checkpoint with rows for all features, as earlier programs wrote it.
+  fs::path with_all_rows(const fs::path& path) const {
+    const shard::Checkpoint checkpoint = shard::Checkpoint::open(path);
+    shard::CheckpointIndex index = checkpoint.index();
+    EXPECT_GT(index.shape.occurring_features, 0u);
+    index.shape.occurring_features = 0;
+    ThreadPool pool(1);
+    const std::vector<ModeletSpec> partition = partition_model(experiment_, index.shape);
+    shard::Network network(experiment_, index.shape, partition, true, pool);
+    network.initialise();
+    const shard::CheckpointWriter writer(folder_ / "all-rows" / path.parent_path().parent_path().filename(),
+                                         index.step);
+    index.modelets.clear();
+    for (const auto& modelet : network.modelets()) {
+      shard::restore_modelet(*modelet, checkpoint);
+      index.modelets.push_back(shard::save_modelet(*modelet, writer));
+    }
+    return writer.commit(index, 1);
   }
 
   const shard::Dataset train_ = shard::Dataset::open(experiment_.data.train);
@@ -106,6 +133,50 @@ TEST_F(MemoryTest, OtherSamplesAreAddedToTheDirectPath) {
   EXPECT_EQ(outputs, 3u);
   const auto p_at_1 = [](const Outcome& outcome) { return outcome.events.back().at("p_at_1").get<double>(); };
   EXPECT_GT(p_at_1(second), p_at_1(first));
+}
+
+TEST_F(MemoryTest, OnlyFeaturesThatOccurTakeMemory) {
+  const Outcome few = run_on("few", {train_, 0, 200}, nothing_),
+                many = run_on("many", {train_, 0, 200, 0, ~0u, 5000}, nothing_);
+  EXPECT_EQ(many.losses(), few.losses());
+  const shard::Checkpoint expected = shard::Checkpoint::open(few.checkpoint()),
+                          found = shard::Checkpoint::open(many.checkpoint());
+  EXPECT_EQ(found.index().shape.features, 5000 * expected.index().shape.features);
+  for (size_t i = 0; i < found.index().modelets.size(); ++i) {
+    const shard::CheckpointEntry &entry = found.index().modelets[i], &before = expected.index().modelets[i];
+    EXPECT_LT(entry.digest.bytes, before.digest.bytes + 4 * entry.spec.inputs + 256);
+    const auto file = found.open_modelet(entry.spec), same = expected.open_modelet(before.spec);
+    for (const char* name : {"weight", "optimizer.first", "optimizer.second", "optimizer.clock"})
+      EXPECT_TRUE(std::ranges::equal(file.at(name).bytes, same.at(name).bytes)) << entry.file << " " << name;
+  }
+}
+
+// Rows come into being with their first weights, as if they had always been there.
+TEST_F(MemoryTest, OtherSamplesMayHaveOtherFeatures) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    const std::string name(spelling(precision));
+    experiment_.model.precision = precision;
+    const Outcome first = run_on(name + "-first", {train_, 0, 200, 50, 120}, nothing_);
+    const InArrays others(train_, 200, 300, 80, 200);
+    const Outcome some = run_on(name + "-some", others, nothing_, first.checkpoint(), true),
+                  all = run_on(name + "-all", others, nothing_, with_all_rows(first.checkpoint()), true);
+    EXPECT_EQ(some.losses(), all.losses());
+    const DataShape then = shard::Checkpoint::open(first.checkpoint()).index().shape,
+                    now = shard::Checkpoint::open(some.checkpoint()).index().shape;
+    EXPECT_GT(now.occurring_features, then.occurring_features + 50);
+    EXPECT_LE(now.occurring_features, 150u);
+  }
+}
+
+TEST_F(MemoryTest, GoesOnFromACheckpointWithRowsForAllFeatures) {
+  const InArrays samples(train_, 0, 200, 50, 120);
+  const Outcome first = run_on("first", samples, nothing_);
+  const fs::path all = with_all_rows(first.checkpoint());
+  experiment_.train.epochs = 3;
+  const Outcome from_some = run_on("some", samples, nothing_, first.checkpoint()),
+                from_all = run_on("all", samples, nothing_, all);
+  EXPECT_EQ(from_all.losses(), from_some.losses());
+  expect_same_modelets(from_all.checkpoint(), from_some.checkpoint());
 }
 
 TEST_F(MemoryTest, OtherSamplesMustFitTheModel) {
