@@ -293,7 +293,7 @@ class ServerSocket::Impl {
     try {
       if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");
       return Received{peer, identity_of(parts[1]), peer_address(parts[1]),
-                      decode_to_scheduler(bytes_of(parts[1]))};
+                      decode_to_scheduler(bytes_of(parts[1])), bytes};
     } catch (const VersionError& error) {
       const RefusedT refusal{{},
                              fmt::format("it speaks version {} of the protocol, you speak {}: use the same "

@@ -105,6 +105,7 @@ class ServerSocket {
     Identity sender;      // what the allow-list says now
     std::string address;  // IP address of the other end of the connection
     ToSchedulerMessage message;
+    size_t bytes = 0;  // of the message as it came
   };
   // The next well-formed message; peers take turns. Returns nothing if none came within `timeout_seconds`,
   // or when `wake_fd` became readable.

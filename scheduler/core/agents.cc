@@ -60,7 +60,7 @@ msg::RegisterT plausible(msg::RegisterT info) {
 
 void Core::on(const std::string& peer, const msg::RegisterT& message) {
   if (const std::string why = why_not_registered(peer, message); !why.empty()) return refuse(peer, why);
-  auto node = node_named(message.name);
+  auto node = pool_.node_named(message.name);
   if (node != pool_.nodes.end() && node->second.info.incarnation != message.incarnation)
     return challenge(peer, node->second);
   const bool is_new = node == pool_.nodes.end();
@@ -74,7 +74,7 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
     if (pool_.nodes.size() >= pool_.options.max_nodes)
       return refuse(peer, fmt::format("the pool is full ({})", nodes_text(pool_.nodes.size())));
     const msg::RegisterT info = plausible(message);
-    node = pool_.nodes.emplace(pool_.next_node++, Node{.peer = peer, .info = info}).first;
+    node = pool_.add({.peer = peer, .info = info});
     node->second.draining = pool_.drained.contains(info.name);
     pool_.log(fmt::format("node '{}' joined{}: {} cores, {}, {:.0f} GFLOP/s, {:.0f} GB/s, version {}",
                           info.name, with_key(sender_), info.cores, bytes_text(info.memory_bytes),
@@ -93,7 +93,7 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
     take_over(node->first, message);
   else
     tell_again(node->second, node->first);
-  start_waiting_runs();
+  queue_moves_ = true;
 }
 
 // Sends the node again what may have been lost with its connection.
@@ -173,7 +173,7 @@ size_t Core::names_of_sender() const {
 Core::Names::iterator Core::idle_name_of_sender() {
   auto oldest = pool_.names.end();
   for (auto it = pool_.names.begin(); it != pool_.names.end(); ++it) {
-    if (it->second.key != sender_.name || node_named(it->first) != pool_.nodes.end()) continue;
+    if (it->second.key != sender_.name || pool_.node_named(it->first) != pool_.nodes.end()) continue;
     if (oldest == pool_.names.end() || it->second.used < oldest->second.used) oldest = it;
   }
   return oldest;
@@ -193,10 +193,6 @@ void Core::challenge(const std::string& newcomer, Node& node) {
   }
   if (node.challenged == 0) node.challenged = pool_.now;
   pool_.send(node.peer, msg::AliveT{});  // fails if its connection is gone (PeerGone)
-}
-
-Core::Nodes::iterator Core::node_named(const std::string& name) {
-  return std::ranges::find_if(pool_.nodes, [&](const auto& entry) { return entry.second.info.name == name; });
 }
 
 Core::Nodes::iterator Core::node_of(const std::string& peer) {
@@ -227,7 +223,7 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
         msg::AbortT{{}, message.run, "the scheduler does not know this run on this node", message.epoch});
   }
   if (node.run == 0) {
-    if (std::exchange(node.stray, 0) != 0) start_waiting_runs();
+    if (std::exchange(node.stray, 0) != 0) queue_moves_ = true;
     return;
   }
   Run& run = pool_.runs.at(node.run);
@@ -247,7 +243,7 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   node.release();
   node.stray = message.run;
   if (member != nullptr) run.lost_its_part(pool_, *member);
-  start_waiting_runs();
+  queue_moves_ = true;
 }
 
 // Has no effect and is counted: a message that was sent again after a reconnect although it had arrived, one of
@@ -313,7 +309,8 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
   // It was told to abort what it still worked for, and has done so.
   if (node.run == 0 && node.stray != 0 && node.stray == message.run) {
     node.stray = 0;
-    return start_waiting_runs();
+    queue_moves_ = true;
+    return;
   }
   if (message.run == 0 || node.run != message.run || node.epoch != message.epoch)
     return ignore(node, "a report of an end");
@@ -324,7 +321,7 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
     run.member_done(pool_, *member, message);
   else
     node.release();  // the run has another group by now
-  start_waiting_runs();
+  queue_moves_ = true;
 }
 
 // ---- nodes that wish to leave
@@ -338,7 +335,7 @@ void Core::on(const std::string& peer, const msg::WishToLeaveT& message) {
   node->second.leaving = true;
   node->second.released = false;
   end_work_of(node->second, node->first, fmt::format("node '{}' wishes to leave", node->second.info.name));
-  start_waiting_runs();
+  queue_moves_ = true;
 }
 
 void Core::end_work_of(Node& node, uint64_t id, const std::string& why) {
@@ -403,14 +400,14 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
       pool_.log(fmt::format("node '{}' holds what makes no sense: {} (number {})", node->second.info.name,
                             kept_text(error.what()), failures_.count()));
   }
-  start_waiting_runs();
+  queue_moves_ = true;
 }
 
 void Core::on(const std::string& peer, const msg::LeaveT&) {
   const auto node = node_of(peer);
   if (node == pool_.nodes.end()) return;
   remove_node(node, "left the pool");  // its disk keeps its files, which count again when it is back
-  start_waiting_runs();
+  queue_moves_ = true;
 }
 
 void Core::lose_node(Nodes::iterator node, const std::string& why) {
@@ -425,7 +422,7 @@ void Core::remove_node(Nodes::iterator node, const std::string& why) {
   node_of_peer_.erase(gone.peer);
   if (const auto name = pool_.names.find(gone.info.name); name != pool_.names.end())
     name->second.used = pool_.now;
-  pool_.nodes.erase(node);
+  pool_.remove(id);
   for (auto& [run_id, run] : pool_.runs)
     if (run.snapshots.holder_gone(gone.info.name)) pool_.changed_runs.insert(run_id);
   for (const uint64_t run_id : {gone.run, gone.planned_for})

@@ -38,21 +38,20 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
     Submission submission = checked_submission(message, pool_.options.data_port);
     run.experiment = std::move(submission.experiment);
     run.shape = submission.shape;
+    run.submit.resume_files = std::move(submission.resume_snapshot);
     run.resume_files = std::move(submission.resume_files);
     check_submission(message, run);
   } catch (const Error& error) {
     return pool_.send(peer, msg::RefusedT{{}, kept_text(error.what())});
   }
-  if (!make_room_for_run())
-    return refuse(peer,
-                  fmt::format("{} runs are waiting or running, no more are accepted", pool_.runs.size()));
+  if (std::string why; !make_room_for_run(run.holding(), why)) return refuse(peer, why);
   run.id = pool_.next_run++;
   pool_.changes.pool = pool_.record();
   pool_.changed_runs.insert(run.id);
   pool_.log(fmt::format("run {} '{}' submitted{}", run.id, message.name, with_key(sender_)));
   pool_.send(peer, msg::AcceptedT{{}, run.id, message.token});
-  pool_.runs.emplace(run.id, std::move(run));
-  start_waiting_runs();
+  pool_.count(pool_.runs.emplace(run.id, std::move(run)).first->second);
+  queue_moves_ = true;
 }
 
 // The sender's run that was submitted with this token; null if there is none.
@@ -89,24 +88,43 @@ void Core::on(const std::string& peer, const msg::FindDataPortT&) {
   pool_.send(peer, msg::DataPortT{{}, pool_.options.data_port});
 }
 
-// Forgets the oldest ended run of the user who has most runs, so that nobody can make the pool forget those of others.
-bool Core::make_room_for_run() {
-  if (pool_.runs.size() < pool_.options.max_runs) return true;
-  const auto has_nodes = [this](uint64_t run) {
-    return std::ranges::any_of(pool_.nodes, [run](const auto& entry) { return entry.second.run == run; });
-  };
-  std::map<std::string, size_t> runs_of{{sender_.name, 1}};  // with the new one
+// Forgets runs that have ended, the oldest first, until there is room: the sender's own if its key has too many bytes,
+// else those of the key that has most, so that nobody can make the pool forget those of others.
+bool Core::make_room_for_run(const Holding& wanted, std::string& why) {
+  const Holding unending{.runs = wanted.runs, .addresses = wanted.addresses}, bytes{.bytes = wanted.bytes};
+  if (pool_.is_key_full(sender_.name, unending, &why)) return false;
+  std::set<uint64_t> have_nodes;
+  for (const auto& [id, node] : pool_.nodes) have_nodes.insert(node.run);
+  std::map<std::string, uint64_t> runs_of{{sender_.name, 1}};  // with the new one
   for (const auto& [id, run] : pool_.runs) ++runs_of[run.submitter];
-  auto oldest = pool_.runs.end();
-  for (auto each = pool_.runs.begin(); each != pool_.runs.end(); ++each) {
-    if (!has_ended(each->second.state) || has_nodes(each->first)) continue;
-    if (oldest == pool_.runs.end() || runs_of[each->second.submitter] > runs_of[oldest->second.submitter])
-      oldest = each;
+  for (;;) {
+    const bool has_bytes = pool_.has_room(sender_.name, bytes, why);
+    if (has_bytes && pool_.runs.size() < pool_.options.max_runs) return true;
+    const bool is_own_fault = pool_.is_key_full(sender_.name, bytes);
+    const auto share = [&](const std::string& key) {
+      return has_bytes ? runs_of[key] : pool_.accounts.of(key).bytes;
+    };
+    auto oldest = pool_.runs.end();
+    for (auto each = pool_.runs.begin(); each != pool_.runs.end(); ++each) {
+      const auto& [id, run] = *each;
+      if (!has_ended(run.state) || have_nodes.contains(id)) continue;
+      if (is_own_fault && run.submitter != sender_.name) continue;
+      if (oldest == pool_.runs.end() || share(run.submitter) > share(oldest->second.submitter)) oldest = each;
+    }
+    if (oldest == pool_.runs.end()) {
+      if (has_bytes)
+        why = fmt::format("{} runs are waiting or running, no more are accepted", pool_.runs.size());
+      return false;
+    }
+    --runs_of[oldest->second.submitter];
+    forget_run(oldest);
   }
-  if (oldest == pool_.runs.end()) return false;
-  pool_.changes.forgotten_runs.push_back(oldest->first);
-  pool_.runs.erase(oldest);
-  return true;
+}
+
+void Core::forget_run(std::map<uint64_t, Run>::iterator run) {
+  pool_.changes.forgotten_runs.push_back(run->first);
+  pool_.accounts.change(run->second.submitter, run->second.counted, {});
+  pool_.runs.erase(run);
 }
 
 // Runs of other users are listed, because a user's run may have to wait for them. Their details are not
@@ -147,8 +165,12 @@ Run* Core::run_of_user(const std::string& peer, uint64_t id, const char* verb) {
 void Core::on(const std::string& peer, const msg::WatchT& message) {
   Run* run = run_of_user(peer, message.run, "watch");
   if (run == nullptr) return;
+  const bool is_new = !has_ended(run->state) && !run->watchers.contains(peer);
+  if (std::string why; is_new && !pool_.has_room(run->submitter, {.watches = 1}, why))
+    return refuse(peer, why);
   for (const RunEventRecord& event : run->events) pool_.send(peer, run->event_message(event));
-  if (!has_ended(run->state)) run->watchers.insert(peer);
+  if (is_new) run->watchers.insert(peer);
+  pool_.count(*run);
   pool_.send(peer, run->status(pool_.now));
 }
 
@@ -157,14 +179,14 @@ void Core::on(const std::string& peer, const msg::StopRunT& message) {
   if (run == nullptr) return;
   run->asked_to_stop(pool_);
   pool_.send(peer, run->status(pool_.now));
-  start_waiting_runs();
+  queue_moves_ = true;
 }
 
 // A drained node gives up its work in the same way as a node that wishes to leave.
 void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
   if (sender_.role != comm::Role::kAdmin && sender_.role != comm::Role::kAnybody)
     return refuse(peer, "only an administrator's key may drain a node");
-  const auto node = node_named(message.name);
+  const auto node = pool_.node_named(message.name);
   const bool is_known = pool_.drained.contains(message.name);
   if (node == pool_.nodes.end() && (message.drain || !is_known))
     return refuse(peer, fmt::format("there is no node '{}'", kept_text(message.name)));
@@ -179,7 +201,7 @@ void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
     pool_.log(fmt::format("node '{}' {}", message.name, message.drain ? "is drained" : "may work again"));
     if (message.drain)
       end_work_of(node->second, node->first, fmt::format("node '{}' is drained", message.name));
-    start_waiting_runs();
+    queue_moves_ = true;
   }
   on(peer, msg::ListNodesT{});
 }

@@ -21,6 +21,11 @@ constexpr double kTimeWritten = 60;      // seconds between two records of Pool:
 }  // namespace
 
 std::vector<Action> Core::handle(double now, const Event& event) {
+  add(now, event);
+  return take();
+}
+
+void Core::add(double now, const Event& event) {
   pool_.now = now;
   if (!has_begun_) begin();
   const auto* received = std::get_if<Received>(&event);
@@ -28,28 +33,37 @@ std::vector<Action> Core::handle(double now, const Event& event) {
   // if it were refused.
   const bool is_asked = received != nullptr && !node_of_peer_.contains(received->peer) &&
                         !std::holds_alternative<msg::RegisterT>(received->message);
+  guarded([&] { std::visit([this](const auto& what) { on(what); }, event); }, is_asked ? received->peer : "");
+}
+
+// Persist comes first: what must survive is written down before anything that follows from it is sent.
+std::vector<Action> Core::take() {
+  guarded(
+      [&] {
+        if (std::exchange(queue_moves_, false)) start_waiting_runs();
+        release_leavers();
+      },
+      "");
+  Records records = std::exchange(pool_.changes, {});
+  for (const uint64_t id : std::exchange(pool_.changed_runs, {}))
+    if (const auto run = pool_.runs.find(id); run != pool_.runs.end())
+      records.runs.push_back(record_of(run->second, pool_.now));
+  std::vector<Action> actions = std::exchange(pool_.actions, {});
+  if (!records.empty()) actions.insert(actions.begin(), Persist{std::move(records)});
+  return actions;
+}
+
+// `asks`: the peer that is told of a failure; empty: none.
+void Core::guarded(const std::function<void()>& work, const std::string& asks) {
   try {
-    std::visit([this](const auto& what) { on(what); }, event);
-    release_leavers();
+    work();
   } catch (const std::exception& error) {
     const std::string why = kept_text(error.what());
     if (failures_.next())
       pool_.log(fmt::format("an event could not be handled: {} (number {})", why, failures_.count()));
-    if (is_asked)
-      pool_.send(received->peer, msg::RefusedT{{}, "the scheduler could not handle this message: " + why});
+    if (!asks.empty())
+      pool_.send(asks, msg::RefusedT{{}, "the scheduler could not handle this message: " + why});
   }
-  return take_actions();
-}
-
-// Persist comes first: what must survive is written down before anything that follows from it is sent.
-std::vector<Action> Core::take_actions() {
-  Records records = std::exchange(pool_.changes, {});
-  for (const uint64_t id : std::exchange(pool_.changed_runs, {}))
-    if (const auto run = pool_.runs.find(id); run != pool_.runs.end())
-      records.runs.push_back({id, has_ended(run->second.state), format_run(run->second, pool_.now)});
-  std::vector<Action> actions = std::exchange(pool_.actions, {});
-  if (!records.empty()) actions.insert(actions.begin(), Persist{std::move(records)});
-  return actions;
 }
 
 void Core::on(const Received& received) {
@@ -67,7 +81,8 @@ void Core::refuse(const std::string& peer, const std::string& reason) {
 }
 
 void Core::on(const PeerGone& gone) {
-  for (auto& [id, run] : pool_.runs) run.watchers.erase(gone.peer);
+  for (auto& [id, run] : pool_.runs)
+    if (run.watchers.erase(gone.peer) > 0) pool_.count(run);
   const auto known = node_of_peer_.find(gone.peer);
   if (known == node_of_peer_.end()) return;
   // The connection may come back. So the node counts as lost only if another process asked for its name, or a
@@ -80,13 +95,13 @@ void Core::on(const PeerGone& gone) {
     lose_node(node, "is gone");
   else
     return;
-  start_waiting_runs();
+  queue_moves_ = true;
 }
 
 void Core::on(const Planned& answer) {
   if (const auto run = pool_.runs.find(answer.run); run != pool_.runs.end())
     run->second.planned(pool_, answer);
-  start_waiting_runs();
+  queue_moves_ = true;
 }
 
 void Core::on(const Tick&) {
@@ -115,7 +130,7 @@ void Core::on(const Tick&) {
   }
   if (judge_at_ != 0 && pool_.now >= judge_at_) judge();
   for (auto& [id, run] : pool_.runs) run.time_passed(pool_);
-  start_waiting_runs();
+  start_waiting_runs();  // first, so that watchers are told of it
   for (const auto& [id, run] : pool_.runs) run.tell_watchers(pool_);
 }
 

@@ -59,6 +59,7 @@
 // One thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -95,6 +96,10 @@ class Core {
   // Handles one event and returns what follows from it. `now` is in seconds and never goes backwards. Pass a
   // Tick at least about every `heartbeat` seconds. Throws nothing.
   std::vector<Action> handle(double now, const Event& event);
+  // The same for several events: add() each, and take() what follows from all of them. What is done once for all
+  // is done in take(): runs that wait get nodes, and changes are written down. add() throws nothing.
+  void add(double now, const Event& event);
+  std::vector<Action> take();
 
   // State, for tests and displays.
   std::vector<comm::control::RunStatusT> runs() const;
@@ -149,7 +154,6 @@ class Core {
   void keep_log(Node& node, const Run& run, const nlohmann::json& event);
   // Of an agent that is not known: end(), and asks it to register.
   Nodes::iterator node_of(const std::string& peer);
-  Nodes::iterator node_named(const std::string& name);
   std::string why_not_registered(const std::string& peer, const comm::control::RegisterT& message);
   std::string why_not_named(const std::string& name);
   void take_name(const std::string& name);
@@ -161,7 +165,7 @@ class Core {
   void remove_node(Nodes::iterator node, const std::string& why);
   void end_work_of(Node& node, uint64_t id, const std::string& why);
   void release_leavers();
-  std::vector<Action> take_actions();
+  void guarded(const std::function<void()>& work, const std::string& asks);
   void restore(const RunRecord& record);
   void begin();
   void take_over(uint64_t node, const comm::control::RegisterT& message);
@@ -170,13 +174,15 @@ class Core {
   void start_waiting_runs();
   Run* run_of_user(const std::string& peer, uint64_t id, const char* verb);
   const Run* submitted_with(uint64_t token) const;
-  bool make_room_for_run();
+  bool make_room_for_run(const Holding& wanted, std::string& why);
+  void forget_run(std::map<uint64_t, Run>::iterator run);
   void check_submission(const comm::control::SubmitT& message, const Run& run) const;
 
   Pool pool_;
   double last_tick_ = 0, time_written_ = 0;
   bool is_cut_off_ = false;      // whether this machine seems to be cut off from most nodes
   bool has_begun_ = false;       // the first event has come
+  bool queue_moves_ = false;     // something has happened for which a run may have waited
   bool awaits_members_ = false;  // some restored runs have not ended
   double judge_at_ = 0;          // when members that did not come back are lost; 0: already decided
   comm::Identity sender_;        // of the message being handled

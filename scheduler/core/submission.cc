@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "comm/content/content.h"
 #include "comm/content/snapshot.h"
+#include "scheduler/core/values/snapshots.h"
 #include "scheduler/core/values/text.h"
 
 namespace modelet::scheduler {
@@ -16,6 +17,8 @@ namespace {
 namespace msg = comm::control;
 
 constexpr uint64_t kMostLabels = uint64_t{1} << 32;
+constexpr size_t kLongestSnapshot =
+    comm::control::kMaxControlBytes / 4 * 3;              // leaves room for the rest of Prepare
 constexpr size_t kLongestExperiment = size_t{256} << 10;  // bytes; one with every key has 5 KB
 
 void check_shape(const DataShape& shape) {
@@ -28,10 +31,15 @@ void check_shape(const DataShape& shape) {
     throw UsageError("the shape of the data is missing or absurd");
 }
 
-void check_modelets(const Experiment::Model& model, const Experiment::Modelets& modelet, uint64_t labels) {
-  uint64_t modelets = std::min<uint64_t>(modelet.output_modelets, labels);
-  for (const uint64_t width : model.hidden)
-    modelets += (width + modelet.hidden_columns - 1) / modelet.hidden_columns;
+uint64_t modelets_of(const Experiment& experiment, uint64_t labels) {
+  const uint64_t columns = experiment.modelets.hidden_columns;
+  uint64_t modelets = std::min<uint64_t>(experiment.modelets.output_modelets, labels);
+  for (const uint64_t width : experiment.model.hidden) modelets += (width + columns - 1) / columns;
+  return modelets;
+}
+
+void check_modelets(const Experiment& experiment, uint64_t labels) {
+  const uint64_t modelets = modelets_of(experiment, labels);
   if (modelets > kMostModelets)
     throw UsageError(
         fmt::format("the partition has {} modelets, more than the limit of {}: make modelets.hidden_columns "
@@ -48,17 +56,27 @@ void check_data(const msg::SubmitT& message, uint16_t data_port) {
   if (data_port == 0) throw UsageError("this scheduler keeps no data: start it with --store");
 }
 
-// A snapshot to continue from, whose files are in the store of this scheduler.
-std::vector<std::string> resume_files_of(const msg::SubmitT& message, uint16_t data_port) {
-  std::vector<std::string> addresses;
-  if (message.resume_files.empty()) return addresses;
+// A snapshot to continue from, whose files are in the store of this scheduler. Only what agents need of it is
+// kept, so neither other holders nor spaces between the words.
+void take_resume_files(const msg::SubmitT& message, uint16_t data_port, Submission& submission) {
+  if (message.resume_files.empty()) return;
   if (data_port == 0) throw UsageError("this scheduler keeps no files: start it with --store");
   if (!message.resume.empty() || !message.out.empty())
     throw UsageError("a run begins from files in the store, or from a folder, not from both");
-  for (const comm::SnapshotFile& file : comm::parse_snapshot(message.resume_files).files)
-    addresses.push_back(comm::to_text(file.content));
-  if (addresses.empty()) throw UsageError("the snapshot has no files");
-  return addresses;
+  comm::Snapshot snapshot = comm::parse_snapshot(message.resume_files);
+  const uint64_t most = most_snapshot_files(modelets_of(submission.experiment, submission.shape.labels));
+  if (snapshot.files.size() > most)
+    throw UsageError(fmt::format("the snapshot has {} files, and one of this experiment has at most {}",
+                                 snapshot.files.size(), most));
+  for (comm::SnapshotFile& file : snapshot.files) {
+    file.holders = {""};
+    submission.resume_files.push_back(comm::to_text(file.content));
+  }
+  if (snapshot.files.empty()) throw UsageError("the snapshot has no files");
+  submission.resume_snapshot = comm::format_snapshot(snapshot);
+  if (submission.resume_snapshot.size() > kLongestSnapshot)
+    throw UsageError(fmt::format("the list of the snapshot's files has {} bytes, more than the limit of {}",
+                                 submission.resume_snapshot.size(), kLongestSnapshot));
 }
 
 // A path appears in logs and in messages of the agents. An agent would look for a relative one in its own
@@ -88,13 +106,13 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
                 shape.labels_per_row, shape.encoder, shape.fingerprint}};
   submission.shape.occurring_features = shape.occurring_features;
   check_shape(submission.shape);
-  check_modelets(submission.experiment.model, submission.experiment.modelets, submission.shape.labels);
+  check_modelets(submission.experiment, submission.shape.labels);
   const uint32_t replicas = submission.experiment.cluster.replicas;
   if (message.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}, and {} cannot form that many equal groups",
                                  replicas, nodes_text(message.nodes)));
   check_data(message, data_port);
-  submission.resume_files = resume_files_of(message, data_port);
+  take_resume_files(message, data_port, submission);
   return submission;
 }
 

@@ -34,23 +34,24 @@ Core::Core(const CoreOptions& options, const Records& restored) : pool_(options)
   for (const RunEventRecord& event : restored.events)
     if (const auto run = pool_.runs.find(event.run); run != pool_.runs.end()) {
       run->second.last_event = std::max(run->second.last_event, event.number);
-      run->second.events.push_back(event);
       if (uint64_t& last = run->second.heard[event.agent]; event.agent_number > last)
         last = event.agent_number;
-      if (run->second.events.size() > pool_.options.max_run_events) run->second.events.pop_front();
+      run->second.keep_event(pool_, event);
     }
 }
 
 void Core::restore(const RunRecord& record) {
   try {
-    Run run = parse_run(record.id, record.text);
+    Run run = parse_run(record);
+    if (has_ended(run.state) || run.saved_step() > 0) run.forget_beginning();
     Submission submission = checked_submission(run.submit, pool_.options.data_port);
     run.experiment = std::move(submission.experiment);
     run.shape = submission.shape;
+    run.submit.resume_files = std::move(submission.resume_snapshot);
     run.resume_files = std::move(submission.resume_files);
     awaits_members_ = awaits_members_ || !has_ended(run.state);
     pool_.next_run = std::max(pool_.next_run, run.id + 1);
-    pool_.runs.emplace(run.id, std::move(run));
+    pool_.count(pool_.runs.emplace(run.id, std::move(run)).first->second);
   } catch (const std::exception& error) {
     pool_.log(
         fmt::format("run {} of a former scheduler is given up: {}", record.id, kept_text(error.what())));

@@ -18,22 +18,33 @@ namespace modelet::scheduler {
 
 class Database;
 
-// Events kept for each run; older ones are removed when newer ones are written, except the first "started".
-inline constexpr uint64_t kMostLedgerEvents = 16384;
-inline constexpr uint64_t kMostRestoredEvents = 1024;               // events of a run that read() returns
-inline constexpr uint64_t kMostRestoredOfEnded = 256;               // the same, for a run that has ended
+// Events kept for each run, and their bytes; older ones are removed when newer ones are written, except the first
+// "started".
+inline constexpr uint64_t kMostLedgerEvents = 16384, kMostEventBytes = uint64_t{16} << 20;
+inline constexpr uint64_t kMostRestoredEvents = 1024;              // events of a run that read() returns
+inline constexpr uint64_t kMostRestoredOfEnded = 256;              // the same, for a run that has ended
+inline constexpr uint64_t kMostRestoredBytes = uint64_t{1} << 20;  // of these events
+inline constexpr uint64_t kMostShortBytes = uint64_t{256}
+                                            << 10;  // of events that Records::shortened_logs leaves
 inline constexpr uint64_t kMostNodeLogBytes = uint64_t{256} << 10;  // kept for each node of a run
+inline constexpr uint64_t kMostLogBytesOfRun = uint64_t{16} << 20;  // for all nodes of a run together
+// Each entry counts as so many bytes more than its text has.
+inline constexpr uint64_t kBytesOfEntry = 64;
 
 class Ledger {
  public:
+  static constexpr uint64_t kMostReadBytes = uint64_t{1} << 30;
+
   // Opens the file, or makes it. Throws Error if another process uses it, if it is damaged, if a newer
   // release wrote it, if it is not a ledger, or if it cannot be written.
   explicit Ledger(const std::filesystem::path& file);
   ~Ledger();
 
   // Returns the records, without logs: runs sorted by number, the newest events sorted by run and number,
-  // names in alphabetical order, and the names of drained nodes.
-  Records read();
+  // names in alphabetical order, and the names of drained nodes. A ledger of any size can be read: if the runs
+  // have more than `most_bytes`, the oldest of those that have ended are left out (Records::unread_runs), and so
+  // are events, those of the oldest runs that have ended first.
+  Records read(uint64_t most_bytes = kMostReadBytes);
   // Reads the log of a run after number `after` (0: from the beginning): the events of the run if `node` is
   // empty, else what this node has logged. Returns about `most_bytes`, but at least one entry if there is
   // one.
@@ -43,6 +54,10 @@ class Ledger {
   void write(const Records& records);
 
  private:
+  void write_entries(const Records& records);
+  void remove_oldest(uint64_t run, const std::string& node, uint64_t most_bytes);
+  void forget(uint64_t run, const std::vector<std::string>& tables);
+
   std::unique_ptr<Database> database_;
 };
 

@@ -24,6 +24,9 @@ struct RunRecord {
   uint64_t id = 0;
   bool ended = false;
   std::string text;  // JSON
+  // What was submitted, also JSON. It is long and never changes, so it is written once; empty: it was written
+  // before.
+  std::string submission = {};
 };
 struct RunEventRecord {
   uint64_t run = 0;
@@ -55,12 +58,16 @@ struct Records {
   std::vector<RunEventRecord> events;
   std::vector<NodeNameRecord> names;
   std::vector<DrainRecord> drains;
-  std::vector<NodeLogRecord> logs;       // only written; Ledger::read_log() reads them
+  std::vector<NodeLogRecord> logs;  // only written; Ledger::read_log() reads them
+  std::vector<uint64_t>
+      shortened_logs;  // runs of whose events only the last stay, and of what nodes logged nothing
   std::vector<uint64_t> forgotten_runs;  // removed with their events and logs
+  // Runs that have ended and are in the ledger, but were not read because they are too many bytes.
+  uint64_t unread_runs = 0;
 
   bool empty() const {
     return !pool && runs.empty() && events.empty() && names.empty() && drains.empty() && logs.empty() &&
-           forgotten_runs.empty();
+           shortened_logs.empty() && forgotten_runs.empty();
   }
 };
 

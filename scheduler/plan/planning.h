@@ -15,6 +15,7 @@ namespace modelet::scheduler {
 
 struct PlanRequest {
   uint64_t run = 0, number = 0;  // `number` identifies the request
+  std::string key;               // whose run it is
   Experiment experiment;
   DataShape shape;
   std::vector<NodeCapacity> nodes;

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
@@ -51,6 +52,7 @@ void make_state_folder(const std::filesystem::path& folder) {
 // look for its data there.
 constexpr const char* kPortFile = "data_port";
 constexpr size_t kMostLogBytes = 256 << 10;  // of one answer
+constexpr uint64_t kShareOfMemory = 8;       // of the process that submissions and events of runs may take
 
 // Returns 0 if no port is known.
 uint16_t read_port(const std::filesystem::path& file) {
@@ -114,6 +116,10 @@ int main(int argc, char** argv) {
                  "how many names of nodes may be registered with one key")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1024u));
+  app.add_option("--runs-per-key", options.core.max_of_key.runs,
+                 "how many runs of one key may wait or work at the same time")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1000u));
   app.add_option("--state", state,
                  "folder for what outlives this process: a scheduler that is started with it again knows its "
                  "runs, and goes on; without it all runs end with the scheduler");
@@ -159,7 +165,12 @@ int main(int argc, char** argv) {
       const std::filesystem::path folder(state);
       make_state_folder(folder);
       ledger.emplace(folder / "ledger.sqlite");
-      options.restored = ledger->read();
+      options.restored = ledger->read((memory_mib << 20) / kShareOfMemory);
+      if (const uint64_t unread = options.restored.unread_runs; unread > 0)
+        modelet::log_warning(
+            "{}: its runs are too many bytes for --memory-mib {}: the oldest {} that have ended are left in the file "
+            "and not shown",
+            (folder / "ledger.sqlite").string(), memory_mib, unread);
       options.persist = [&ledger](const modelet::scheduler::Records& records) { ledger->write(records); };
       options.read_log = [&ledger](uint64_t run, const std::string& node, uint64_t after) {
         return ledger->read_log(run, node, after, kMostLogBytes);
@@ -169,6 +180,8 @@ int main(int argc, char** argv) {
       if (data.store.empty()) data.store = folder / "store";
     }
     if (!data.store.empty()) options.data = data;
+    options.core.max_bytes = (memory_mib << 20) / kShareOfMemory;
+    options.core.max_of_key.bytes = std::min(options.core.max_of_key.bytes, options.core.max_bytes / 4);
     options.core.pool = new_pool_id();
     options.core.utc = [] { return modelet::utc_text(std::chrono::system_clock::now()); };
     modelet::scheduler::Server server(options);

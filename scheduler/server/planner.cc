@@ -18,13 +18,13 @@ Planner::~Planner() {
 
 void Planner::ask(PlanRequest request) {
   const std::lock_guard lock(mutex_);
-  requests_.push_back(std::move(request));
+  requests_.add(request.key, std::move(request));
   changed_.notify_all();
 }
 
 void Planner::forget(uint64_t number) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(requests_, [&](const PlanRequest& request) { return request.number == number; });
+  requests_.erase_if([&](const PlanRequest& request) { return request.number == number; });
 }
 
 std::vector<Planned> Planner::take() {
@@ -37,8 +37,7 @@ void Planner::run() {
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !requests_.empty(); });
     if (stop_) return;
-    const PlanRequest request = std::move(requests_.front());
-    requests_.pop_front();
+    const PlanRequest request = *requests_.next();
     lock.unlock();
     Planned answer = work_(request);
     lock.lock();

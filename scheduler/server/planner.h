@@ -1,10 +1,9 @@
 // Planner: makes the plans that Core requests, one after the other, on a thread of its own. So neither
-// heartbeats nor users wait for a large plan.
+// heartbeats nor users wait for a large plan. Keys take turns.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -12,6 +11,7 @@
 
 #include "base/system/wake_event.h"
 #include "scheduler/plan/planning.h"
+#include "scheduler/server/turns.h"
 
 namespace modelet::scheduler {
 
@@ -37,7 +37,7 @@ class Planner {
   WakeEvent& wake_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<PlanRequest> requests_;  // this and the following members are guarded by mutex_
+  Turns<PlanRequest> requests_;  // this and the following members are guarded by mutex_
   std::vector<Planned> answers_;
   bool stop_ = false;
   std::thread thread_;

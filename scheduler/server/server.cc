@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -20,7 +19,10 @@ namespace {
 // less often.
 constexpr double kLongestTick = 1;
 constexpr double kTellStoreSeconds = 5;  // what is told in between follows from the ledger's changes
-constexpr size_t kMostTogether = 64;     // messages
+// Messages are handled together for at most so long before what follows from them is written down and sent.
+constexpr double kTogetherSeconds = 0.05;
+constexpr size_t kMostTogether = 64;
+constexpr size_t kMostReadBytes = size_t{16} << 20;  // of messages that are read and wait for their turn
 
 const std::string& checked_endpoint(const ServerOptions& options) {
   comm::check_endpoint(options.listen, true);
@@ -61,22 +63,6 @@ CoreOptions core_options(const ServerOptions& options, const comm::DataServer* d
   return core;
 }
 
-template <class T>
-void move_to(std::vector<T>& to, std::vector<T>& from) {
-  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
-}
-
-// Later changes replace earlier ones when they are written.
-void append(Records& to, Records more) {
-  if (more.pool) to.pool = more.pool;
-  move_to(to.runs, more.runs);
-  move_to(to.events, more.events);
-  move_to(to.names, more.names);
-  move_to(to.drains, more.drains);
-  move_to(to.logs, more.logs);
-  move_to(to.forgotten_runs, more.forgotten_runs);
-}
-
 }  // namespace
 
 Server::Server(const ServerOptions& options)
@@ -98,42 +84,37 @@ Server::Server(const ServerOptions& options)
 
 void Server::run() {
   const SteadyClock clock;
-  double next_tick = clock.now(), next_told = next_tick;
-  size_t handled = 0;  // messages since actions were last carried out
+  double next_tick = clock.now();
   while (!stop_) {
-    // Everything that has arrived is read before time passes. Otherwise a busy scheduler could take an agent
-    // for dead while its heartbeat waits to be read.
-    const double wait = handled > 0 ? 0 : std::max(0.0, next_tick - clock.now());
-    auto received = socket_.receive(wait, wake_.fd());
+    read_messages(waiting_.empty() ? std::max(0.0, next_tick - clock.now()) : 0);
     if (wake_.is_set()) {
       wake_.clear();
-      for (Planned& answer : planner_.take()) handle(clock.now(), std::move(answer));
+      for (const Planned& answer : planner_.take()) core_.add(clock.now(), answer);
     }
-    if (received) {
-      if (is_local_) received->address.clear();  // no peer is on another machine, and ipc has no addresses
-      if (const std::string why = why_not_submitted(*received); !why.empty())
-        socket_.send(received->peer, comm::control::RefusedT{{}, why});
+    const double until = clock.now() + kTogetherSeconds;
+    for (size_t handled = 0; handled < kMostTogether && clock.now() < until; ++handled) {
+      const auto next = waiting_.next();
+      if (!next) break;
+      if (const std::string why = why_not_submitted(*next); !why.empty())
+        socket_.send(next->peer, comm::control::RefusedT{{}, why});
       else
-        handle(clock.now(), Received{std::move(received->peer), std::move(received->message),
-                                     std::move(received->sender), std::move(received->address)});
-      if (++handled < kMostTogether) continue;
+        core_.add(clock.now(), *next);
     }
-    handled = 0;
     carry_out(clock.now());
-    if (received && clock.now() < next_tick + tick_) continue;
-    if (clock.now() < next_tick) continue;
+    // What has arrived is handled before time passes. Otherwise a busy scheduler could take an agent for dead while
+    // its heartbeat waits.
+    if (clock.now() < next_tick + (waiting_.empty() ? 0 : tick_)) continue;
     next_tick = clock.now() + tick_;
-    handle(clock.now(), Tick{});
+    core_.add(clock.now(), Tick{});
     carry_out(clock.now());
-    if (clock.now() < next_told) continue;
-    next_told = clock.now() + kTellStoreSeconds;
-    tell_store();
+    if (clock.now() >= told_ + kTellStoreSeconds) store_lags_ = true;
+    if (store_lags_) tell_store();
   }
 }
 
 // Why a submission is refused for the files that it names. Whoever knows an address may not have the file: a
 // key may name only what it has sent itself. Empty for other messages, and in a pool without keys.
-std::string Server::why_not_submitted(const comm::control::ServerSocket::Received& received) const {
+std::string Server::why_not_submitted(const Received& received) const {
   const auto* submit = std::get_if<comm::control::SubmitT>(&received.message);
   const comm::Role role = received.sender.role;
   if (submit == nullptr || !data_ || (role != comm::Role::kUser && role != comm::Role::kAdmin)) return "";
@@ -151,35 +132,42 @@ std::string Server::why_not_submitted(const comm::control::ServerSocket::Receive
   return "";
 }
 
-void Server::handle(double now, const Event& event) {
-  for (Action& action : core_.handle(now, event)) actions_.push_back(std::move(action));
-}
-
-// Writes down the changes of all handled events together, because one write takes as long as many. Then
-// carries out the other actions, and whatever follows from them.
-void Server::carry_out(double now) {
-  while (!actions_.empty()) {
-    std::vector<Action> actions = std::exchange(actions_, {});
-    std::optional<Records> changes;
-    for (Action& action : actions)
-      if (auto* change = std::get_if<Persist>(&action)) {
-        if (!changes) changes.emplace();
-        append(*changes, std::move(change->records));
-      }
-    if (changes) {
-      if (persist_) persist_(*changes);
-      // A client that is told of a result may fetch it at once.
-      if (!changes->runs.empty() || !changes->forgotten_runs.empty()) tell_store();
-    }
-    for (Action& action : actions) act(now, action);
+// Reads what has arrived, as far as there is room for it, so that it waits for its turn here and not behind
+// everything that others have sent.
+void Server::read_messages(double wait) {
+  while (waiting_.bytes() < kMostReadBytes) {
+    auto received = socket_.receive(std::exchange(wait, 0), wake_.fd());
+    if (!received) return;
+    if (is_local_) received->address.clear();  // no peer is on another machine, and ipc has no addresses
+    // Without keys each connection counts as a key.
+    const std::string key = received->sender.name.empty() ? received->peer : received->sender.name;
+    const size_t bytes = received->bytes + sizeof *received;
+    waiting_.add(key,
+                 Received{std::move(received->peer), std::move(received->message),
+                          std::move(received->sender), std::move(received->address)},
+                 bytes);
   }
 }
 
+// Carries out what follows from the events that were added, and whatever follows from that. The changes of all of
+// them come first and are written down together, because one write takes as long as many.
+void Server::carry_out(double now) {
+  for (std::vector<Action> actions = core_.take(); !actions.empty(); actions = core_.take())
+    for (Action& action : actions) act(now, action);
+}
+
+// This takes long if runs have very many files. Other work then comes first.
 void Server::tell_store() {
-  if (!data_) return;
+  constexpr double kAtOnce = 0.01, kShare = 0.02;  // seconds that it may always take; else of the time
+  const SteadyClock clock;
+  if (!data_ || clock.now() < may_tell_) return;
+  const double begin = clock.now();
   data_->keep(core_.data_in_use(), core_.known_data());
   policy_.set_results(core_.results());
   policy_.set_files_of_agents(core_.files_of_agents());
+  store_lags_ = false;
+  told_ = clock.now();
+  may_tell_ = told_ - begin <= kAtOnce ? told_ : told_ + (told_ - begin) / kShare;
 }
 
 void Server::act(double now, Action& action) {
@@ -187,6 +175,11 @@ void Server::act(double now, Action& action) {
     log_info("{}", line->text);
   } else if (auto* request = std::get_if<PlanRequest>(&action)) {
     planner_.ask(std::move(*request));
+  } else if (const auto* change = std::get_if<Persist>(&action)) {
+    if (persist_) persist_(change->records);
+    // A client that is told of a result may fetch it at once.
+    store_lags_ = store_lags_ || !change->records.runs.empty() || !change->records.forgotten_runs.empty();
+    if (store_lags_) tell_store();
   } else if (const auto* forgotten = std::get_if<ForgetPlan>(&action)) {
     planner_.forget(forgotten->number);
   } else if (const auto* asked = std::get_if<ReadLog>(&action)) {
@@ -195,7 +188,7 @@ void Server::act(double now, Action& action) {
   } else if (auto* message = std::get_if<Send>(&action)) {
     if (socket_.send(message->peer, std::move(message->message)) !=
         comm::control::ServerSocket::Sent::kQueued)
-      handle(now, PeerGone{message->peer});
+      core_.add(now, PeerGone{message->peer});
   }
 }
 

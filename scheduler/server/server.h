@@ -18,6 +18,7 @@
 #include "scheduler/access/store_policy.h"
 #include "scheduler/core/core.h"
 #include "scheduler/server/planner.h"
+#include "scheduler/server/turns.h"
 
 namespace modelet::scheduler {
 
@@ -53,8 +54,8 @@ class Server {
   void request_stop();  // async-signal-safe
 
  private:
-  std::string why_not_submitted(const comm::control::ServerSocket::Received& received) const;
-  void handle(double now, const Event& event);
+  std::string why_not_submitted(const Received& received) const;
+  void read_messages(double wait);
   void carry_out(double now);
   void tell_store();  // which files it must keep, and who may fetch which
   void act(double now, Action& action);
@@ -71,8 +72,10 @@ class Server {
   const std::function<LogPage(uint64_t run, const std::string& node, uint64_t after)> read_log_;
   const std::function<std::vector<std::string>(uint64_t run)> nodes_with_log_;
   Core core_;
-  std::vector<Action> actions_;  // of events that were handled; not carried out yet
-  double tick_;                  // seconds between two Ticks of the core
+  Turns<Received> waiting_;         // messages that were read
+  double tick_;                     // seconds between two Ticks of the core
+  double told_ = 0, may_tell_ = 0;  // when the store was told last, and when it may be told again
+  bool store_lags_ = false;         // it has to be told
   Planner planner_;
 };
 

@@ -17,7 +17,11 @@ constexpr double kForgottenShare = 0.1;
 
 void Ledger::write(const scheduler::Records& changes) {
   if (changes.pool) pool_ = changes.pool;
-  for (const auto& run : changes.runs) runs_[run.id] = run;
+  for (const auto& run : changes.runs) {
+    std::string submission = run.submission.empty() ? runs_[run.id].submission : run.submission;
+    runs_[run.id] = run;
+    runs_[run.id].submission = std::move(submission);
+  }
   for (const auto& event : changes.events) events_[event.run].push_back(event);
   for (const auto& name : changes.names) names_[name.name] = name;
   for (const uint64_t run : changes.forgotten_runs) {

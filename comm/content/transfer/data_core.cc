@@ -259,8 +259,9 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
     for (const auto& [data, sent] : of_key) sum += sent.bytes;
     return sum;
   };
-  uint64_t now = all();  // gone through again only when something was removed
-  if (now <= most) return;
+  constexpr size_t kMostCounted = 8192;  // files; the store has fewer, the others are gone
+  uint64_t now = all();                  // gone through again only when something was removed
+  if (now <= most && of_key.size() <= kMostCounted) return;
   std::erase_if(of_key, [&](const auto& sent) { return !store_.manifest(parse_content_id(sent.first)); });
   now = all();
   for (const std::string& other : now > most ? store_.in_order_of_removal() : std::vector<std::string>()) {
@@ -403,9 +404,15 @@ bool DataCore::is_crowded(const std::string& key, size_t open_of_key) const {
 }
 
 // Opens the data that runs need, because no process removes open entries from the store.
+// Runs may need more files than can be looked for between two messages, and those that are not there are looked for
+// again and again. So each call goes on where the last one ended.
 void DataCore::open_what_runs_need() {
+  constexpr size_t kMostLooks = 256;
   std::map<std::string, size_t> open = open_of_keys();
-  for (const auto& [address, key] : kept_) {
+  auto next = kept_.lower_bound(next_to_look_for_);
+  for (size_t looks = std::min(kMostLooks, kept_.size()); looks > 0; --looks, ++next) {
+    if (next == kept_.end()) next = kept_.begin();
+    const auto& [address, key] = *next;
     if (entries_.contains(address) || is_crowded(key, open[key])) continue;
     try {
       const auto manifest = store_.manifest(parse_content_id(address));
@@ -417,6 +424,7 @@ void DataCore::open_what_runs_need() {
       if (refusals_.next()) log_for_owner("data {} of a run cannot be opened: {}", address, error.what());
     }
   }
+  next_to_look_for_ = next == kept_.end() ? "" : next->first;
 }
 
 // Closes the entry that was unused longest, of those that are only read. It is opened again when somebody

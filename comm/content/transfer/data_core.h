@@ -164,6 +164,7 @@ class DataCore {
   LogLimit refusals_;
   double now_ = 0;
   std::map<std::string, std::string> kept_;  // address -> key
+  std::string next_to_look_for_;             // address in kept_ where open_what_runs_need() goes on
   Entries entries_;                          // open
   std::map<std::string, Place> served_;      // connections with a place
   // Key -> address -> what it has sent since the scheduler was started. Empty if there are no keys, because

@@ -62,24 +62,24 @@ size_t Run::least_nodes() const {
 }
 
 // The experiment's maximum; without one, as many nodes as the run began with.
-size_t Run::most_nodes(const Pool& pool) const {
+size_t Run::most_nodes(size_t max_nodes) const {
   size_t most = experiment.cluster.max_nodes;
   if (most == 0) most = began_with;
-  if (most == 0) most = submit.nodes == 0 ? pool.options.max_nodes : submit.nodes;
+  if (most == 0) most = submit.nodes == 0 ? max_nodes : submit.nodes;
   return std::max(most, least_nodes());
 }
 
-size_t Run::wanted_nodes(const Pool& pool) const {
+size_t Run::wanted_nodes(size_t max_nodes, size_t present) const {
   if (state == RunState::Waiting) return least_nodes();
   if (submit.nodes != 0) return submit.nodes;
   const size_t replicas = experiment.cluster.replicas;
-  const size_t all = std::min(pool.willing_nodes(), most_nodes(pool)) / replicas * replicas;
+  const size_t all = std::min(present, most_nodes(max_nodes)) / replicas * replicas;
   return std::max(all, least_nodes());
 }
 
 void Run::place(Pool& pool) {
   if (state == RunState::Waiting) return go_on(pool);
-  const size_t wanted = wanted_nodes(pool);
+  const size_t wanted = wanted_nodes(pool.options.max_nodes, pool.willing_nodes());
   began_with = wanted;
   Planning start{.purpose = Purpose::kStart};
   for (const uint64_t node : choose(pool, pool.free_nodes(), wanted))
@@ -111,7 +111,8 @@ std::vector<uint64_t> Run::choose(const Pool& pool, std::vector<uint64_t> free, 
 
 void Run::ask_for_plan(Pool& pool, Planning wanted) {
   wanted.number = pool.next_plan++;
-  PlanRequest request{.run = id, .number = wanted.number, .experiment = experiment, .shape = shape};
+  PlanRequest request{
+      .run = id, .number = wanted.number, .key = submitter, .experiment = experiment, .shape = shape};
   for (const Member& chosen : wanted.nodes) {
     request.nodes.push_back(pool.capacity(chosen.node, chosen.speed));
     Node& node = pool.nodes.at(chosen.node);
@@ -213,7 +214,7 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
     each.outcome = msg::Outcome::Ok;
   }
   balance = members.size() == 1 ? Balance(members.front().planned_seconds) : Balance();
-  send_prepare(pool);
+  if (!send_prepare(pool)) return;
   if (epoch > 1) {
     nlohmann::json event = {{"event", "regrouped"}, {"why", why}, {"epoch", epoch}, {"step", step}};
     event["nodes"] = nlohmann::json::array();
@@ -239,7 +240,8 @@ void Run::admit_members(Pool& pool, const msg::PrepareT& prepare) const {
 }
 
 // Steps after the snapshot or checkpoint that the group starts from are computed again.
-void Run::send_prepare(Pool& pool) {
+// Returns false if the run has failed.
+bool Run::send_prepare(Pool& pool) {
   msg::PrepareT prepare;
   prepare.run = id;
   prepare.name = submit.name;
@@ -271,10 +273,22 @@ void Run::send_prepare(Pool& pool) {
     if (from != nullptr || epoch > 1) step = from == nullptr ? 0 : from->step;
     snapshots.go_back_to(step);
   }
+  // A message that is too large would reach nobody, and the run would hold its nodes in vain.
+  constexpr size_t kOfEncryption = 64;
+  if (const size_t bytes = msg::encode(msg::FromSchedulerMessage(prepare)).size();
+      bytes > msg::kMaxControlBytes - kOfEncryption) {
+    fail(pool,
+         fmt::format("what its nodes must be told has {} bytes, {} of them for the list of its files, and an "
+                     "agent accepts {}: give it fewer modelets",
+                     bytes, prepare.snapshot.size(), msg::kMaxControlBytes),
+         true);
+    return false;
+  }
   for (const Member& each : members) {
     pool.send(pool.nodes.at(each.node).peer, prepare);
     ++prepare.rank;
   }
+  return true;
 }
 
 void Run::prepared(Pool& pool, Member& ready, const msg::PreparedT& message) {

@@ -1,7 +1,12 @@
 #include "scheduler/core/run/pool.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <utility>
+
+#include "base/text/printable.h"
+#include "scheduler/plan/bytes_text.h"
 
 namespace modelet::scheduler {
 
@@ -35,15 +40,25 @@ Node* Pool::node(uint64_t id) {
   return found == nodes.end() ? nullptr : &found->second;
 }
 
-Node* Pool::node_named(const std::string& name) {
-  const auto found =
-      std::ranges::find_if(nodes, [&](const auto& entry) { return entry.second.info.name == name; });
-  return found == nodes.end() ? nullptr : &found->second;
+std::map<uint64_t, Node>::iterator Pool::add(Node node) {
+  const auto added = nodes.emplace(next_node++, std::move(node)).first;
+  node_ids[added->second.info.name] = added->first;
+  return added;
+}
+
+void Pool::remove(uint64_t node) {
+  const auto found = nodes.find(node);
+  node_ids.erase(found->second.info.name);
+  nodes.erase(found);
+}
+
+std::map<uint64_t, Node>::iterator Pool::node_named(const std::string& name) {
+  const auto found = node_ids.find(name);
+  return found == node_ids.end() ? nodes.end() : nodes.find(found->second);
 }
 
 bool Pool::is_there(const std::string& holder) const {
-  if (holder.empty()) return options.data_port != 0;
-  return std::ranges::any_of(nodes, [&](const auto& entry) { return entry.second.info.name == holder; });
+  return holder.empty() ? options.data_port != 0 : node_ids.contains(holder);
 }
 
 std::vector<uint64_t> Pool::free_nodes() const {
@@ -58,31 +73,86 @@ size_t Pool::willing_nodes() const {
       std::ranges::count_if(nodes, [](const auto& entry) { return entry.second.is_willing(); }));
 }
 
-// Groups may end in any order. Once those that have ended, without the taker's, have given back as many nodes as
-// `waiting` lacks now, it begins, unless the taker took more than they gave back beyond that.
-size_t Pool::left_by(const Run& waiting, uint64_t taker) const {
-  const size_t wanted = waiting.wanted_nodes(*this), free = free_nodes().size(), present = willing_nodes();
-  if (wanted > present) return free;  // it waits for nodes that may join, and nobody waits for it meanwhile
-  if (wanted <= free) return free - wanted;
+FreeNodes::FreeNodes(const Pool& pool, uint64_t taker)
+    : free_(pool.free_nodes().size()), present_(pool.willing_nodes()) {
   std::map<uint64_t, size_t> groups;  // nodes of each other run
-  for (const auto& [id, node] : nodes)
+  for (const auto& [id, node] : pool.nodes)
     if (const uint64_t run = node.run != 0 ? node.run : node.planned_for;
         run != 0 && run != taker && node.is_willing())
       ++groups[run];
-  std::vector<bool> sums(present + 1, false);  // [n]: some set of these groups has n nodes
+  std::vector<bool> sums(present_ + 1, false);  // [n]: some set of these groups has n nodes
   sums[0] = true;
   for (const auto& [run, size] : groups)
     for (size_t sum = sums.size(); sum-- > size;)
       if (sums[sum - size]) sums[sum] = true;
-  const auto lacking = sums.begin() + static_cast<std::ptrdiff_t>(wanted - free);
-  return std::min(free, static_cast<size_t>(std::find(lacking, sums.end(), true) - lacking));
+  next_sum_.resize(sums.size());
+  for (size_t n = sums.size(), next = n; n-- > 0;) next_sum_[n] = next = sums[n] ? n : next;
+}
+
+// Groups may end in any order. Once those that have ended, without the taker's, have given back as many nodes as
+// the waiting run lacks now, it begins, unless the taker took more than they gave back beyond that.
+size_t FreeNodes::left_by(size_t wanted) const {
+  if (wanted > present_) return free_;  // it waits for nodes that may join, and nobody waits for it meanwhile
+  if (wanted <= free_) return free_ - wanted;
+  return std::min(free_, next_sum_[wanted - free_] - (wanted - free_));
 }
 
 size_t Pool::nodes_to_spare(uint64_t taker) const {
-  size_t spare = free_nodes().size();
+  const FreeNodes nodes_now(*this, taker);
+  size_t spare = nodes_now.free();
+  if (spare == 0) return 0;
   for (const auto& [id, run] : runs)
-    if (id != taker && run.is_waiting() && !run.planning) spare = std::min(spare, left_by(run, taker));
+    if (id != taker && run.is_waiting() && !run.planning)
+      spare = std::min(spare, nodes_now.left_by(run.wanted_nodes(options.max_nodes, nodes_now.present())));
   return spare;
+}
+
+void Pool::count(Run& run) {
+  const Holding now_held = run.holding();
+  accounts.change(run.submitter, run.counted, now_held);
+  run.counted = now_held;
+}
+
+void Pool::shorten_old_logs(const std::string& key) {
+  size_t whole = 0;
+  for (auto each = runs.rbegin(); each != runs.rend(); ++each) {
+    Run& run = each->second;
+    if (run.submitter != key || !has_ended(run.state) || run.has_short_log) continue;
+    if (++whole > options.max_whole_logs) run.shorten_log(*this);
+  }
+}
+
+bool Pool::is_key_full(const std::string& key, const Holding& more, std::string* why) const {
+  struct Limit {
+    uint64_t Holding::*what;
+    const char* name;
+  };
+  if (key.empty()) return false;
+  const Holding held = accounts.of(key);
+  for (const auto& [what, name] : {Limit{&Holding::runs, "runs that wait or work"},
+                                   Limit{&Holding::bytes, "bytes of submissions and events"},
+                                   Limit{&Holding::addresses, "files in the store that runs begin from"},
+                                   Limit{&Holding::watches, "watches of its runs"}}) {
+    const uint64_t wanted = held.*what + more.*what, most = options.max_of_key.*what;
+    if (more.*what == 0 || wanted <= most) continue;
+    if (why != nullptr)
+      *why = fmt::format(
+          "the key '{}' would have {} {}, and one key may have {}: wait until some have ended, or "
+          "stop some",
+          printable(key), wanted, name, most);
+    return true;
+  }
+  return false;
+}
+
+bool Pool::has_room(const std::string& key, const Holding& more, std::string& why) const {
+  if (is_key_full(key, more, &why)) return false;
+  if (more.bytes == 0 || accounts.all().bytes + more.bytes <= options.max_bytes) return true;
+  why = fmt::format(
+      "the runs of all keys together may take {}, and there is no room for another one: wait until "
+      "some have ended",
+      bytes_text(options.max_bytes));
+  return false;
 }
 
 double Pool::seconds_between_losses(size_t count) const {

@@ -13,6 +13,7 @@
 
 #include "comm/control/control.h"
 #include "scheduler/core/run/run.h"
+#include "scheduler/core/values/accounts.h"
 #include "scheduler/core/values/balance.h"
 #include "scheduler/ledger/records.h"
 #include "scheduler/plan/planning.h"
@@ -33,12 +34,19 @@ struct CoreOptions {
   uint32_t most_recoveries = 10;  // of one run from the same step
   double left_out = 600;          // seconds for which a run does without a node that cannot work for it
   size_t max_nodes = 1024;
-  size_t max_names = 64;                  // of nodes for each key
-  size_t max_runs = 1000;                 // kept; to accept a new one, the oldest that has ended is forgotten
-  size_t max_run_events = 256;            // kept for each run, for clients that begin to watch later
-  bool has_ledger = false;                // there is a ledger, from which whole logs can be read (ReadLog)
-  uint16_t data_port = 0;                 // of the scheduler's DataServer; 0: it has none
-  std::function<std::string()> utc = {};  // the time of day (base/system/clock.h); empty: not known
+  size_t max_names = 64;        // of nodes for each key
+  size_t max_runs = 1000;       // kept; to accept a new one, the oldest that has ended is forgotten
+  size_t max_run_events = 256;  // kept for each run, for clients that begin to watch later
+  uint64_t max_run_event_bytes = uint64_t{1} << 20;  // the same
+  // What one key may hold (scheduler/core/values/accounts.h). Without keys nobody can be told apart, so only the
+  // limits on all together hold.
+  Holding max_of_key{
+      .runs = 256, .bytes = uint64_t{128} << 20, .addresses = 2 * comm::kMostSnapshotFiles, .watches = 256};
+  uint64_t max_bytes = uint64_t{1} << 30;  // of memory for submissions and events of all runs
+  size_t max_whole_logs = 32;              // of a key's ended runs; of older ones only the end is kept
+  bool has_ledger = false;                 // there is a ledger, from which whole logs can be read (ReadLog)
+  uint16_t data_port = 0;                  // of the scheduler's DataServer; 0: it has none
+  std::function<std::string()> utc = {};   // the time of day (base/system/clock.h); empty: not known
 };
 
 struct Send {
@@ -110,17 +118,45 @@ struct Name {
   double used = 0;
 };
 
+// Which nodes can be given away at this moment. Valid until a node is bound or released.
+class FreeNodes {
+ public:
+  // `taker`: run whose own nodes do not count as coming back.
+  FreeNodes(const Pool& pool, uint64_t taker);
+
+  size_t free() const { return free_; }
+  size_t present() const { return present_; }  // willing nodes
+  // How many free nodes may be taken without a run that waits for `wanted` nodes having to wait longer.
+  size_t left_by(size_t wanted) const;
+
+ private:
+  size_t free_, present_;
+  std::vector<size_t>
+      next_sum_;  // [n]: the fewest nodes, but at least n, that some set of the other groups has
+};
+
 struct Pool {
   explicit Pool(const CoreOptions& the_options) : options(the_options), pool_id(the_options.pool) {}
 
   Node* node(uint64_t id);  // null: it is gone
-  Node* node_named(const std::string& name);
+  // Adds the node, or removes it.
+  std::map<uint64_t, Node>::iterator add(Node node);
+  void remove(uint64_t node);
+  // end(): there is none.
+  std::map<uint64_t, Node>::iterator node_named(const std::string& name);
   bool is_there(const std::string& holder) const;  // whether it can be asked for files; "" is the store
   std::vector<uint64_t> free_nodes() const;
   size_t willing_nodes() const;
-  // How many free nodes run `taker` may take without `waiting`, or any run that waits, having to wait longer.
-  size_t left_by(const Run& waiting, uint64_t taker) const;
+  // How many free nodes run `taker` may take without any run that waits having to wait longer.
   size_t nodes_to_spare(uint64_t taker) const;
+  // Counts anew what the run holds.
+  void count(Run& run);
+  // Of the logs of the key's ended runs only the newest stay whole.
+  void shorten_old_logs(const std::string& key);
+  // Whether there is room for `more` of this key's. If not, `why` says of what the key has, or all keys together
+  // have, too much.
+  bool has_room(const std::string& key, const Holding& more, std::string& why) const;
+  bool is_key_full(const std::string& key, const Holding& more, std::string* why = nullptr) const;
   NodeCapacity capacity(uint64_t node, double speed) const;
   // Mean time between two losses in a group of so many nodes; 0: unknown.
   double seconds_between_losses(size_t nodes) const;
@@ -137,9 +173,11 @@ struct Pool {
   uint64_t losses = 0;      // of nodes; a node that leaves is not lost
   uint64_t next_node = 1, next_run = 1, next_plan = 1;
   std::map<uint64_t, Node> nodes;
-  std::map<std::string, Name> names;  // empty in a pool without keys
-  std::set<std::string> drained;      // names of drained nodes, also of those that are away
+  std::map<std::string, uint64_t> node_ids;  // by name
+  std::map<std::string, Name> names;         // empty in a pool without keys
+  std::set<std::string> drained;             // names of drained nodes, also of those that are away
   std::map<uint64_t, Run> runs;
+  Accounts accounts;
   // The consequences of the event being handled:
   std::vector<Action> actions;
   std::set<uint64_t> changed_runs;  // whose records must be written anew

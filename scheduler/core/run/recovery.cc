@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
+#include "base/rng.h"
 #include "base/text/printable.h"
 #include "scheduler/core/run/pool.h"
 #include "scheduler/core/run/run.h"
@@ -113,9 +115,42 @@ void Run::not_prepared(Pool& pool, const Member& member, const std::string& why,
 
 // True if the node had not been left out before.
 bool Run::leave_out(Pool& pool, const std::string& node, const std::string& why) {
-  pool.log(
-      fmt::format("run {}: does without node '{}' for {:.0f} s: {}", id, node, pool.options.left_out, why));
-  return left_out.insert_or_assign(node, LeftOut{pool.now + pool.options.left_out, why}).second;
+  return leave_out(pool, node, why, pool.options.left_out);
+}
+
+bool Run::leave_out(Pool& pool, const std::string& node, const std::string& why, double seconds) {
+  pool.log(fmt::format("run {}: does without node '{}' for {:.0f} s: {}", id, node, seconds, why));
+  return left_out.insert_or_assign(node, LeftOut{pool.now + seconds, why}).second;
+}
+
+// The connection between two nodes may be cut for longer. If a node and most of the others do not reach each
+// other, that node is left out. Otherwise nobody can know whose fault it is, or whether somebody lies. Those
+// concerned then take turns, each time for longer, so that no accusation costs the accused more than the accuser.
+void Run::leave_out_unreachable(Pool& pool) {
+  constexpr double kFirstTurn = 0.1;  // of the time for which a node is left out that is known to be at fault
+  const std::map<std::string, std::set<std::string>> apart = misses.apart();
+  const auto is_at_fault = [&](const std::string& name) {
+    const size_t others = apart.at(name).size();
+    return others >= 2 && 2 * others > members.size() - 1;
+  };
+  const auto turn = [&](const Member& each) {
+    const uint64_t lot = mix64(pool.pool_id ^ mix64(id ^ mix64(epoch ^ mix64(each.node))));
+    const auto turns = doubts.find(each.name);
+    return std::tuple(!is_at_fault(each.name), turns == doubts.end() ? 0 : turns->second, lot);
+  };
+  const Member* next = nullptr;
+  for (const Member& each : members)
+    if (apart.contains(each.name) && can_do_without(pool, each.name) &&
+        (next == nullptr || turn(each) < turn(*next)))
+      next = &each;
+  if (next == nullptr) return;
+  const double longest = pool.options.left_out;
+  if (is_at_fault(next->name)) {
+    leave_out(pool, next->name, "it and most others do not reach each other", longest);
+  } else {
+    const double seconds = std::min(longest, longest * kFirstTurn * std::exp2(doubts[next->name]++));
+    leave_out(pool, next->name, "it and another node do not reach each other; they take turns", seconds);
+  }
 }
 
 bool Run::is_left_out(const Pool& pool, const std::string& node) const {
@@ -154,7 +189,8 @@ bool Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
   const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
   const bool works = state == RunState::Running || state == RunState::Stopping;
   const bool has_more = snapshots.add_holders(files);
-  const bool is_new = works && snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files);
+  const bool is_new = works && snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files,
+                                             most_snapshot_files(owner.size()));
   if (!has_more && !is_new) return false;
   // Agents do not repeat a report that was confirmed, so the record must have it. Reports about other
   // unfinished snapshots need no record: a later snapshot replaces them.
@@ -334,7 +370,7 @@ void Run::plan_with_whoever_is_there(Pool& pool) {
         node != nullptr && node->is_willing() && !is_left_out(pool, each.name))
       there.push_back(each.node);
   const size_t replicas = experiment.cluster.replicas, least = least_nodes();
-  const size_t count = std::min(there.size(), most_nodes(pool)) / replicas * replicas;
+  const size_t count = std::min(there.size(), most_nodes(pool.options.max_nodes)) / replicas * replicas;
   if (count < least)
     return wait_for_nodes(
         pool,
@@ -442,9 +478,7 @@ void Run::time_passed(Pool& pool) {
   // Either a member has ended well and another still needs it, or both live and cannot reach each other.
   const bool hangs = std::ranges::any_of(members, &Member::done);
   if (pool.now - missed_since <= (hangs ? 1 : 2) * dead_after) return;
-  // The connection between two nodes may be cut for longer. The node that most members miss is left out.
-  const std::string worst = misses.most_missed();
-  if (seems_stuck() && can_do_without(pool, worst)) leave_out(pool, worst, "others do not reach it");
+  if (seems_stuck()) leave_out_unreachable(pool);
   recover(pool, fmt::format("its nodes did not reach each other at step {}", step));
 }
 

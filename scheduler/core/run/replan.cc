@@ -87,7 +87,7 @@ void Run::look_for_help(Pool& pool, double seconds_left) {
   std::erase_if(free, [&](uint64_t node) {
     return no_help.contains(node) || std::ranges::find(spare, node, &Member::node) != spare.end();
   });
-  const size_t room = most_nodes(pool) - std::min(most_nodes(pool), members.size());
+  const size_t most = most_nodes(pool.options.max_nodes), room = most - std::min(most, members.size());
   const size_t more = std::min({free.size(), room, pool.nodes_to_spare(id)}) / replicas * replicas;
   if (more == 0) return;
   Planning next{.purpose = Purpose::kGain, .nodes = members, .seconds_left = seconds_left};

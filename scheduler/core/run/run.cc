@@ -20,6 +20,10 @@ using msg::RunState;
 using Purpose = Run::Planning::Purpose;
 using Reason = Run::Regroup::Reason;
 
+uint64_t bytes_of(const RunEventRecord& event) {
+  return sizeof event + event.time.size() + event.text.size();
+}
+
 }  // namespace
 
 bool has_ended(RunState state) {
@@ -93,6 +97,47 @@ void Run::note_data(const std::string& kind, const nlohmann::json& event) {
                          kind == "preparing" ? "prepares" : "fetches", 100 * std::clamp(*done, 0.0, 1.0));
 }
 
+Holding Run::holding() const {
+  constexpr uint64_t kOfRun = 4096, kOfAddress = 128;
+  const bool has_come_to_an_end = has_ended(state);
+  return {.runs = has_come_to_an_end ? 0U : 1U,
+          .bytes = kOfRun + 2 * submit.experiment.size() + submit.resume_files.size() +
+                   kOfAddress * resume_files.size() + event_bytes,
+          .addresses = has_come_to_an_end ? 0 : resume_files.size(),
+          .watches = watchers.size()};
+}
+
+void Run::shorten_log(Pool& pool) {
+  has_short_log = true;
+  pool.changes.shortened_logs.push_back(id);
+  forget_old_events(pool);
+}
+
+// The newest one stays.
+void Run::forget_old_events(Pool& pool) {
+  constexpr uint64_t kShareOfEnded = 4, kShareOfShort = 32;
+  const CoreOptions& most = pool.options;
+  const uint64_t most_bytes = most.max_run_event_bytes / (has_short_log      ? kShareOfShort
+                                                          : has_ended(state) ? kShareOfEnded
+                                                                             : 1);
+  const auto is_too_much = [&] {
+    pool.count(*this);
+    return events.size() > most.max_run_events || event_bytes > most_bytes ||
+           (!submitter.empty() && pool.accounts.of(submitter).bytes > most.max_of_key.bytes) ||
+           pool.accounts.all().bytes > most.max_bytes;
+  };
+  while (is_too_much() && events.size() > 1) {
+    event_bytes -= bytes_of(events.front());
+    events.pop_front();
+  }
+}
+
+void Run::keep_event(Pool& pool, RunEventRecord event) {
+  event_bytes += bytes_of(event);
+  events.push_back(std::move(event));
+  forget_old_events(pool);
+}
+
 // The event is kept as a line of text, so a client that asks later gets the same line.
 void Run::publish(Pool& pool, nlohmann::json event, uint64_t agent, uint64_t number) {
   if (std::string time = pool.utc(); !time.empty() && !event.contains("time"))
@@ -102,10 +147,10 @@ void Run::publish(Pool& pool, nlohmann::json event, uint64_t agent, uint64_t num
       if (const auto path = event.find(key); path != event.end() && path->is_string())
         *path = std::filesystem::path(path->get<std::string>()).filename().string();
   if (number != 0) heard[agent] = number;
-  events.push_back({id, ++last_event, pool.utc(), event.dump(), agent, number});
-  pool.changes.events.push_back(events.back());
-  for (const std::string& watcher : watchers) pool.send(watcher, event_message(events.back()));
-  if (events.size() > pool.options.max_run_events) events.pop_front();
+  RunEventRecord record{id, ++last_event, pool.utc(), event.dump(), agent, number};
+  for (const std::string& watcher : watchers) pool.send(watcher, event_message(record));
+  pool.changes.events.push_back(record);
+  keep_event(pool, std::move(record));
 }
 
 msg::RunEventT Run::event_message(const RunEventRecord& event) const {
@@ -287,7 +332,17 @@ void Run::set_state(Pool& pool, RunState to, const std::string& why) {
   }
   pool.log(fmt::format("run {} '{}' {}{}{}", id, submit.name, state_name(to), why.empty() ? "" : ": ", why));
   tell_watchers(pool);
-  if (has_ended(to)) watchers.clear();
+  if (!has_ended(to)) return;
+  watchers.clear();
+  forget_beginning();
+  forget_old_events(pool);
+  pool.shorten_old_logs(submitter);
+}
+
+// A run that has ended does not begin any more.
+void Run::forget_beginning() {
+  submit.resume_files.clear();
+  resume_files.clear();
 }
 
 // ---- what it says

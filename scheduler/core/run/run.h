@@ -33,6 +33,7 @@
 
 #include "base/experiment/experiment.h"
 #include "comm/control/control.h"
+#include "scheduler/core/values/accounts.h"
 #include "scheduler/core/values/balance.h"
 #include "scheduler/core/values/misses.h"
 #include "scheduler/core/values/snapshots.h"
@@ -90,8 +91,9 @@ struct Run {
 
   // ---- what happens to it
 
-  // How many nodes the run would take now, and how many it needs at least, to start or to continue.
-  size_t wanted_nodes(const Pool& pool) const;
+  // How many nodes the run would take from a pool of at most `max_nodes` nodes of which `present` are there, and
+  // how many it needs at least, to start or to continue.
+  size_t wanted_nodes(size_t max_nodes, size_t present) const;
   size_t least_nodes() const;
   // Whether it waits for nodes that work for others or that may still join.
   bool is_waiting() const {
@@ -136,6 +138,11 @@ struct Run {
   std::set<std::string> known_data() const;  // and of its unfinished snapshots
   comm::control::RunStatusT status(double now) const;
   void tell_watchers(Pool& pool) const;
+  Holding holding() const;
+  void keep_event(Pool& pool, RunEventRecord event);
+  void forget_beginning();
+  // Of its log only the end is kept from now on.
+  void shorten_log(Pool& pool);
   comm::control::RunEventT event_message(const RunEventRecord& event) const;
 
   // ---- what it is
@@ -177,12 +184,18 @@ struct Run {
     double until = 0;
     std::string why;
   };
-  std::map<std::string, LeftOut> left_out;   // names of nodes with which no group is formed until then
+  std::map<std::string, LeftOut> left_out;  // names of nodes with which no group is formed until then
+  std::map<std::string, uint32_t>
+      doubts;  // how often each was left out although nothing says that it is at fault
   std::map<std::string, uint32_t> failures;  // of nodes that got ready in vain, one group after the other
   double files_missing_since = 0;      // since when no node that is there has some file; 0: all can be had
   std::set<uint64_t> no_help;          // nodes that were already considered as help
   std::vector<uint64_t> too_few;       // nodes on which the run could not be placed
   std::deque<RunEventRecord> events;   // the last ones
+  uint64_t event_bytes = 0;            // of these
+  bool has_short_log = false;          // shorten_log() was called
+  bool is_submission_written = false;  // the ledger has `submit`
+  Holding counted;                     // what the account of its key says (Pool::count)
   uint64_t last_event = 0;             // number of the last one
   std::map<uint64_t, uint64_t> heard;  // incarnation of an agent -> number of its last event
   std::set<std::string> watchers;      // peers
@@ -190,14 +203,14 @@ struct Run {
  private:
   std::vector<uint64_t> nodes_that_may_join(const Pool& pool) const;
   std::vector<uint64_t> choose(const Pool& pool, std::vector<uint64_t> free, size_t wanted) const;
-  size_t most_nodes(const Pool& pool) const;
+  size_t most_nodes(size_t max_nodes) const;
   void ask_for_plan(Pool& pool, Planning wanted);
   void forget_planning(Pool& pool);
   void end_planning(Pool& pool);
   void form_planned(Pool& pool, std::vector<Member> chosen, const Plan& plan);
   void form_group(Pool& pool, std::vector<Member> group);
   void admit_members(Pool& pool, const comm::control::PrepareT& prepare) const;
-  void send_prepare(Pool& pool);
+  bool send_prepare(Pool& pool);
   struct Unreachable {
     const Member* member = nullptr;  // the one to do without
     std::string why;
@@ -212,6 +225,8 @@ struct Run {
   void recover(Pool& pool, const std::string& why, bool counts = true);
   void not_prepared(Pool& pool, const Member& member, const std::string& why, bool by_user = false);
   bool leave_out(Pool& pool, const std::string& node, const std::string& why);
+  bool leave_out(Pool& pool, const std::string& node, const std::string& why, double seconds);
+  void leave_out_unreachable(Pool& pool);
   std::string left_out_text(const Pool& pool) const;
   bool is_left_out(const Pool& pool, const std::string& node) const;
   bool can_do_without(const Pool& pool, const std::string& node) const;
@@ -235,6 +250,7 @@ struct Run {
   void abort_members(Pool& pool, const std::string& reason) const;
   void release_others(Pool& pool, const std::vector<Member>& group, const std::string& reason) const;
   void note_data(const std::string& kind, const nlohmann::json& event);
+  void forget_old_events(Pool& pool);
   void publish(Pool& pool, nlohmann::json event, uint64_t agent = 0, uint64_t number = 0);
   void set_state(Pool& pool, comm::control::RunState to, const std::string& why);
 };

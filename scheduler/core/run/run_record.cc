@@ -50,7 +50,6 @@ json submit_json(const msg::SubmitT& submit) {
             {"occurring_features", shape.occurring_features}}},
           {"nodes", submit.nodes},
           {"out", submit.out},
-          {"resume", submit.resume},
           {"train_data", submit.train_data},
           {"test_data", submit.test_data},
           {"wait", submit.wait},
@@ -77,7 +76,6 @@ msg::SubmitT submit_of(const json& object) {
     submit.shape->occurring_features = unsigned_at(shape, "occurring_features", kRecord);
   submit.nodes = small_at(object, "nodes");
   submit.out = string_at(object, "out", kRecord);
-  submit.resume = string_at(object, "resume", kRecord);
   submit.train_data = string_at(object, "train_data", kRecord);
   submit.test_data = string_at(object, "test_data", kRecord);
   submit.wait = bool_at(object, "wait");
@@ -137,41 +135,56 @@ std::vector<Snapshots::Unfinished> unfinished_of(const json& object) {
   return unfinished;
 }
 
-}  // namespace
+std::string as_text(const json& object) {
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
-std::string format_run(const Run& run, double now) {
+std::string text_of(const Run& run, double now) {
   json members = json::array();
   for (const Run::Member& each : run.members) members.push_back(member_json(each));
   const double seconds = (has_ended(run.state) ? run.ended : now) - run.submitted;
-  return json{{"submit", submit_json(run.submit)},
-              {"submitter", run.submitter},
-              {"by_admin", run.by_admin},
-              {"submitted", run.submitted_at},
-              {"seconds", seconds},
-              {"state", static_cast<int>(run.state)},
-              {"detail", run.detail},
-              {"user_error", run.user_error},
-              {"epoch", run.epoch},
-              {"step", run.step},
-              {"owner", run.owner},
-              {"members", members},
-              {"snapshots", comm::format_snapshots(run.snapshots.stable())},
-              {"unfinished", unfinished_json(run.snapshots)},
-              {"checkpoint_step", run.checkpoint_step},
-              {"began_with", run.began_with},
-              {"replans", run.replans},
-              {"recoveries", run.recoveries},
-              {"fewer", run.fewer},
-              {"recovered_from", run.recovered_from},
-              {"attempts", run.attempts}}
-      .dump(-1, ' ', false, json::error_handler_t::replace);
+  return as_text({{"submitter", run.submitter},
+                  {"resume", run.submit.resume},
+                  {"by_admin", run.by_admin},
+                  {"submitted", run.submitted_at},
+                  {"seconds", seconds},
+                  {"state", static_cast<int>(run.state)},
+                  {"detail", run.detail},
+                  {"user_error", run.user_error},
+                  {"epoch", run.epoch},
+                  {"step", run.step},
+                  {"owner", run.owner},
+                  {"members", members},
+                  {"snapshots", comm::format_snapshots(run.snapshots.stable())},
+                  {"unfinished", unfinished_json(run.snapshots)},
+                  {"checkpoint_step", run.checkpoint_step},
+                  {"began_with", run.began_with},
+                  {"replans", run.replans},
+                  {"recoveries", run.recoveries},
+                  {"fewer", run.fewer},
+                  {"recovered_from", run.recovered_from},
+                  {"attempts", run.attempts}});
 }
 
-Run parse_run(uint64_t id, const std::string& text) {
-  const json object = parse_strict_json(text, kRecord, kDeepestRecord);
+}  // namespace
+
+RunRecord record_of(Run& run, double now) {
+  RunRecord record{run.id, has_ended(run.state), text_of(run, now)};
+  if (!std::exchange(run.is_submission_written, true)) record.submission = as_text(submit_json(run.submit));
+  return record;
+}
+
+Run parse_run(const RunRecord& record) {
+  const json object = parse_strict_json(record.text, kRecord, kDeepestRecord);
   Run run;
-  run.id = id;
-  run.submit = submit_of(member_at(object, "submit", kRecord));
+  run.id = record.id;
+  run.is_submission_written = !record.submission.empty();
+  // Earlier releases wrote the submission anew with each change.
+  const json submission = run.is_submission_written
+                              ? parse_strict_json(record.submission, kRecord, kDeepestRecord)
+                              : member_at(object, "submit", kRecord);
+  run.submit = submit_of(submission);
+  run.submit.resume = string_at(run.is_submission_written ? object : submission, "resume", kRecord);
   run.submitter = string_at(object, "submitter", kRecord);
   run.by_admin = bool_at(object, "by_admin");
   run.submitted_at = string_at(object, "submitted", kRecord);

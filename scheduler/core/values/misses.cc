@@ -33,10 +33,15 @@ double Misses::since() const {
   return earliest;
 }
 
-std::string Misses::most_missed() const {
-  const auto most =
-      std::ranges::max_element(misses_, {}, [](const auto& entry) { return lasting(entry.second); });
-  return most == misses_.end() || lasting(most->second) == 0 ? "" : most->first;
+std::map<std::string, std::set<std::string>> Misses::apart() const {
+  std::map<std::string, std::set<std::string>> apart;
+  for (const auto& [name, misses] : misses_)
+    for (const auto& [by, miss] : misses)
+      if (miss.over == 0) {
+        apart[name].insert(by);
+        apart[by].insert(name);
+      }
+  return apart;
 }
 
 size_t Misses::lasting(const ByMember& misses) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 namespace modelet::scheduler {
@@ -23,8 +24,9 @@ class Misses {
   bool empty() const { return since() == 0; }
   // When the earliest of the misses that still last began; 0: there is none.
   double since() const;
-  // Whom most members miss; empty: nobody is missed.
-  std::string most_missed() const;
+  // For each member that misses another one or is missed: the others with which it is in such a pair. A miss says
+  // that two members do not reach each other, and not whose fault that is.
+  std::map<std::string, std::set<std::string>> apart() const;
 
  private:
   struct Miss {

@@ -1,50 +1,55 @@
 #include "scheduler/core/values/snapshots.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
+#include <string_view>
+#include <unordered_map>
 
 namespace modelet::scheduler {
 namespace {
 
-constexpr size_t kMostUnfinished = 16;  // an agent may claim any number of steps
+constexpr size_t kMostUnfinished = 16;   // an agent may claim any number of steps
+constexpr size_t kMostKnownHolders = 8;  // of a file; two suffice
 
 bool contains(const std::vector<std::string>& holders, const std::string& name) {
   return std::ranges::find(holders, name) != holders.end();
 }
 
-// Where the files of a snapshot are in its list. A snapshot may have thousands of files, and so may a message
-// that is compared with it.
-class FilesByName {
+// The files of a snapshot by name: there may be thousands, and reports about as many. Valid until one is added.
+class ByName {
  public:
-  explicit FilesByName(const comm::Snapshot& snapshot) {
-    for (size_t i = 0; i < snapshot.files.size(); ++i) places_.emplace(snapshot.files[i].name, i);
+  explicit ByName(comm::Snapshot& snapshot) {
+    for (comm::SnapshotFile& file : snapshot.files) files_.emplace(file.name, &file);
   }
-  // The file of `snapshot`, which has only got more files since; null: it had none of this name.
-  template <class Snapshot>
-  auto find(Snapshot& snapshot, const std::string& name) const {
-    const auto found = places_.find(name);
-    return found == places_.end() ? nullptr : &snapshot.files[found->second];
+  comm::SnapshotFile* find(const std::string& name) const {
+    const auto found = files_.find(name);
+    return found == files_.end() ? nullptr : found->second;
   }
 
  private:
-  std::map<std::string, size_t> places_;
+  std::unordered_map<std::string_view, comm::SnapshotFile*> files_;
 };
 
 // The same file name with another content is a contradiction.
-bool agrees(const comm::Snapshot& known, const FilesByName& by_name, const comm::Snapshot& files) {
+bool agrees(const ByName& known, const comm::Snapshot& files) {
   return std::ranges::all_of(files.files, [&](const comm::SnapshotFile& file) {
-    const comm::SnapshotFile* same = by_name.find(known, file.name);
+    const comm::SnapshotFile* same = known.find(file.name);
     return same == nullptr || (same->content == file.content && same->bytes == file.bytes);
   });
 }
 
-// Returns whether there is a new one.
+// Returns whether there is a new one. The oldest ones, which are the likeliest to be gone, make room for it.
 bool add_to(comm::SnapshotFile& known, const std::vector<std::string>& holders) {
-  const size_t before = known.holders.size();
-  for (const std::string& holder : holders)
-    if (known.holders.size() < comm::kMostHolders && !contains(known.holders, holder))
-      known.holders.push_back(holder);
-  return known.holders.size() > before;
+  bool is_new = false;
+  for (const std::string& holder : holders) {
+    if (contains(known.holders, holder)) continue;
+    if (known.holders.size() >= kMostKnownHolders)
+      known.holders.erase(
+          std::ranges::find_if(known.holders, [](const auto& each) { return !each.empty(); }));
+    known.holders.push_back(holder);
+    is_new = true;
+  }
+  return is_new;
 }
 
 size_t count_there(const comm::SnapshotFile& file, const Snapshots::IsThere& is_there) {
@@ -63,8 +68,9 @@ bool is_reported(const Snapshots::Unfinished& unfinished) {
 
 }  // namespace
 
-bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files) {
-  if (files.epoch != epoch || rank >= size) return false;
+bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files,
+                    size_t most_files) {
+  if (files.epoch != epoch || rank >= size || files.files.size() > most_files) return false;
   auto entry =
       std::ranges::find_if(unfinished_, [&](const auto& each) { return each.snapshot.step == files.step; });
   if (entry == unfinished_.end()) {
@@ -77,14 +83,19 @@ bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Sn
     entry = unfinished_.insert(place, Unfinished{{epoch, files.step, false, {}}, {}, size});
   }
   comm::Snapshot& known = entry->snapshot;
-  const FilesByName by_name(known);
-  if (!agrees(known, by_name, files)) return false;
+  const ByName known_files(known);
+  if (!agrees(known_files, files)) return false;
+  const auto is_new = [&](const comm::SnapshotFile& file) { return known_files.find(file.name) == nullptr; };
+  if (known.files.size() + static_cast<size_t>(std::ranges::count_if(files.files, is_new)) > most_files)
+    return false;
+  std::vector<comm::SnapshotFile> more;
   for (const comm::SnapshotFile& file : files.files) {
-    if (comm::SnapshotFile* same = by_name.find(known, file.name))
-      add_to(*same, file.holders);
-    else if (known.files.size() < comm::kMostSnapshotFiles)
-      known.files.push_back(file);
+    comm::SnapshotFile* same = known_files.find(file.name);
+    if (same == nullptr)
+      same = &more.emplace_back(comm::SnapshotFile{file.name, file.content, file.bytes, {}});
+    add_to(*same, file.holders);
   }
+  std::ranges::move(more, std::back_inserter(known.files));
   known.keep = known.keep || files.keep;
   if (!is_reported(*entry)) entry->ranks.insert(rank);  // else a group may continue from it already
   return true;
@@ -101,11 +112,11 @@ comm::Snapshot* Snapshots::complete_of(uint64_t step) {
 bool Snapshots::add_holders(const comm::Snapshot& files) {
   comm::Snapshot* known = complete_of(files.step);
   if (known == nullptr) return false;
-  const FilesByName by_name(*known);
-  if (!agrees(*known, by_name, files)) return false;
+  const ByName known_files(*known);
+  if (!agrees(known_files, files)) return false;
   bool is_new = files.keep && !known->keep;
   for (const comm::SnapshotFile& file : files.files)
-    if (comm::SnapshotFile* same = by_name.find(*known, file.name))
+    if (comm::SnapshotFile* same = known_files.find(file.name))
       is_new = add_to(*same, file.holders) || is_new;
   known->keep = known->keep || files.keep;
   return is_new;
@@ -117,12 +128,12 @@ std::optional<uint64_t> Snapshots::settle(uint32_t holders, const IsThere& is_th
   };
   // A snapshot that a later group wrote after the same step replaces the earlier one if it has all of its
   // files.
-  const auto has_all_of = [](const Unfinished& each, const comm::Snapshot& earlier) {
-    const FilesByName by_name(each.snapshot);
-    return std::ranges::all_of(
-        earlier.files, [&](const auto& file) { return by_name.find(each.snapshot, file.name) != nullptr; });
+  const auto has_all_of = [](Unfinished& each, const comm::Snapshot& earlier) {
+    const ByName files(each.snapshot);
+    return std::ranges::all_of(earlier.files,
+                               [&](const auto& file) { return files.find(file.name) != nullptr; });
   };
-  const auto is_complete = [&](const Unfinished& each) {
+  const auto is_complete = [&](Unfinished& each) {
     const auto earlier = same_step(each);
     return is_reported(each) && (earlier == stable_.end() || has_all_of(each, *earlier)) &&
            std::ranges::all_of(each.snapshot.files,

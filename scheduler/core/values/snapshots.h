@@ -17,6 +17,9 @@
 
 namespace modelet::scheduler {
 
+// Each modelet is a file of a snapshot, two with the best weights so far; a few other files come on top.
+constexpr uint64_t most_snapshot_files(uint64_t modelets) { return 2 * modelets + 16; }
+
 class Snapshots {
  public:
   // Whether this holder can be asked for files now.
@@ -35,8 +38,10 @@ class Snapshots {
       : stable_(std::move(stable)), unfinished_(std::move(unfinished)) {}
 
   // Adds what rank `rank` of the `size` ranks of the group of `epoch` has written. `files` may name more
-  // holders each time. Returns false if `files` contradicts what is known, or does not belong to this group.
-  bool add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files);
+  // holders each time. Returns false if `files` contradicts what is known, does not belong to this group, or would
+  // make the snapshot have more than `most_files` files.
+  bool add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files,
+           size_t most_files = comm::kMostSnapshotFiles);
   // Adds holders of a snapshot that all ranks have reported: a node has got its files, whatever group it works
   // for. Returns false if there is no such snapshot, if the contents differ, or if all was known.
   bool add_holders(const comm::Snapshot& files);

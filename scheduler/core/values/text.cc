@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr size_t kLongestName = 64;          // characters
 constexpr size_t kLongestText = 4096;        // bytes of a text that is kept
-constexpr size_t kLongestEvent = 64 * 1024;  // bytes of JSON
+constexpr size_t kLongestEvent = 64 * 1024;  // bytes of JSON, both as it comes and as it is kept
 
 // Leaves out members whose key is no name, and makes texts as kept_text(). The parser has limited the depth.
 void clean(json& value) {
@@ -48,6 +48,8 @@ std::optional<json> parse_event(const std::string& text) {
   if (text.size() > kLongestEvent) return std::nullopt;
   std::optional<json> event = parse_json_object(text);
   if (event) clean(*event);
+  // Escaping makes a text up to five times as long.
+  if (event && event->dump().size() > kLongestEvent) return std::nullopt;
   return event;
 }
 

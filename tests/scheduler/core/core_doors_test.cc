@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <set>
+#include <span>
 
 #include "scheduler/core/values/text.h"
 #include "tests/growth.h"
@@ -565,6 +566,247 @@ TEST_F(DoorsTest, NobodyMakesThePoolForgetTheRunsOfOthers) {
   }
   EXPECT_EQ(pool.run(runs.front()).run, runs.front()) << "alice's";
   EXPECT_EQ(pool.run(runs[1]).run, 0u) << "bob's first one";
+}
+
+// ---- what one key may hold
+
+class QuotaTest : public DoorsTest {
+ protected:
+  // A submission that waits, since the pool never has so many nodes.
+  static msg::SubmitT waiting() { return submission(64); }
+  uint64_t accepted(const std::string& key, msg::SubmitT message) {
+    say(key, Role::kUser, key, std::move(message));
+    const auto answers = pool.take<msg::AcceptedT>(key);
+    return answers.empty() ? 0 : answers.front().run;
+  }
+  // A snapshot whose files nobody has.
+  static std::string invented(size_t files, const std::string& holder = "") {
+    comm::Snapshot snapshot{.step = 1};
+    for (size_t i = 0; i < files; ++i) {
+      const std::string name = "file-" + std::to_string(i);
+      snapshot.files.push_back({name, comm::content_id(std::as_bytes(std::span(name))), 1, {holder}});
+    }
+    return comm::format_snapshot(snapshot);
+  }
+  // An event of about so many bytes as it is kept.
+  static std::string event_of(size_t bytes) {
+    nlohmann::json event = {{"event", "x"}};
+    for (size_t i = 0; i * 1000 < bytes; ++i) event["t" + std::to_string(i)] = std::string(990, 'x');
+    return event.dump();
+  }
+  size_t bytes_of_events(const std::string& watcher, uint64_t run) {
+    pool.inbox.clear();
+    say(watcher, Role::kAdmin, "root", msg::WatchT{{}, run});
+    size_t bytes = 0;
+    for (const msg::RunEventT& event : pool.take<msg::RunEventT>(watcher)) bytes += event.json.size();
+    return bytes;
+  }
+};
+
+TEST_F(QuotaTest, AKeyMayHaveSoManyRunsThatHaveNotEnded) {
+  CoreOptions options;
+  options.max_of_key.runs = 3;
+  pool = Harness(options);
+  std::vector<uint64_t> runs;
+  for (int i = 0; i < 3; ++i) runs.push_back(accepted("alice", waiting()));
+  EXPECT_THAT(refusal(Role::kUser, "alice", waiting()),
+              HasSubstr("would have 4 runs that wait or work, and one key may have 3"));
+  EXPECT_NE(accepted("bob", waiting()), 0u);
+  say("alice", Role::kUser, "alice", msg::StopRunT{{}, runs[1]});
+  EXPECT_NE(accepted("alice", waiting()), 0u);
+  pool.restart();
+  EXPECT_NE(refusal(Role::kUser, "alice", waiting()), "") << "the next scheduler counts them, too";
+}
+
+TEST_F(QuotaTest, AKeyMayHaveSoManyBytes) {
+  CoreOptions options;
+  options.max_of_key.bytes = 1 << 20;
+  pool = Harness(options);
+  msg::SubmitT large = waiting();
+  large.experiment += "\n#" + std::string(200'000, 'x');
+  size_t runs = 0;
+  while (runs < 100 && accepted("alice", large) != 0) ++runs;
+  EXPECT_LE(runs, 5u);
+  EXPECT_GE(runs, 1u);
+  EXPECT_THAT(refusal(Role::kUser, "alice", large), HasSubstr("bytes of submissions and events"));
+  EXPECT_NE(accepted("bob", large), 0u);
+  // Its runs that have ended are forgotten to make room.
+  say("alice", Role::kUser, "alice", msg::StopRunT{{}, 1});
+  EXPECT_NE(accepted("alice", large), 0u);
+  EXPECT_EQ(pool.run(1).run, 0u);
+}
+
+TEST_F(QuotaTest, AllKeysTogetherMayHaveSoManyBytes) {
+  CoreOptions options;
+  options.max_bytes = 1 << 20;
+  pool = Harness(options);
+  msg::SubmitT large = waiting();
+  large.experiment += "\n#" + std::string(200'000, 'x');
+  size_t runs = 0;
+  while (runs < 100 && accepted("user " + std::to_string(runs), large) != 0) ++runs;
+  EXPECT_LE(runs, 5u);
+  EXPECT_THAT(refusal(Role::kUser, "bob", large), HasSubstr("there is no room for another one"));
+}
+
+TEST_F(QuotaTest, FilesToBeginFromAreAsManyAsTheModelHas) {
+  CoreOptions options;
+  options.data_port = 1;
+  options.max_of_key.addresses = 50;
+  pool = Harness(options);
+  msg::SubmitT resumed = waiting();
+  resumed.resume_files = invented(1000);
+  EXPECT_THAT(refusal(Role::kUser, "alice", resumed),
+              HasSubstr("the snapshot has 1000 files, and one of this experiment has at most 28"));
+  resumed.resume_files = invented(20);
+  for (int i = 0; i < 2; ++i) EXPECT_NE(accepted("alice", resumed), 0u);
+  EXPECT_THAT(refusal(Role::kUser, "alice", resumed),
+              HasSubstr("60 files in the store that runs begin from"));
+  EXPECT_NE(accepted("bob", resumed), 0u);
+  say("alice", Role::kUser, "alice", msg::StopRunT{{}, 1});
+  EXPECT_NE(accepted("alice", resumed), 0u);
+}
+
+// What else the list says is not kept: it would be written down and sent to agents.
+TEST_F(QuotaTest, OfFilesToBeginFromOnlyWhatAgentsNeedIsKept) {
+  CoreOptions options;
+  options.data_port = 1;
+  pool = Harness(options);
+  add_agents(1);
+  msg::SubmitT resumed = submission(1);
+  resumed.resume_files = invented(20, std::string(100'000, 'h')) + std::string(100'000, ' ');
+  ASSERT_NE(accepted("alice", resumed), 0u);
+  EXPECT_EQ(pool.take<msg::PrepareT>("a").at(0).snapshot, invented(20));
+}
+
+TEST_F(QuotaTest, AnEventIsMeasuredAsItIsKept) {
+  add_agents(1);
+  const uint64_t run = submit(1);
+  pool.receive("client", msg::WatchT{{}, run});
+  pool.inbox["client"].clear();
+  nlohmann::json event = {{"event", "x"}};
+  for (int i = 0; i < 60; ++i) event["t" + std::to_string(i)] = std::string(1000, '\x7f');  // kept as \\x7f
+  ASSERT_LT(event.dump().size(), 64u << 10);
+  pool.receive("a", msg::RunEventT{{}, run, event.dump()});
+  EXPECT_TRUE(pool.take<msg::RunEventT>("client").empty());
+  for (int i = 10; i < 60; ++i) event.erase("t" + std::to_string(i));
+  pool.receive("a", msg::RunEventT{{}, run, event.dump()});
+  EXPECT_EQ(pool.take<msg::RunEventT>("client").size(), 1u);
+}
+
+TEST_F(QuotaTest, EventsOfARunHaveSoManyBytes) {
+  CoreOptions options;
+  options.max_run_event_bytes = 100'000;
+  pool = Harness(options);
+  add_agents(1);
+  const uint64_t run = accepted("alice", submission(1));
+  prepare(run, {"a"});
+  for (int i = 0; i < 40; ++i) pool.receive("a", msg::RunEventT{{}, run, event_of(20'000)});
+  EXPECT_LE(bytes_of_events("before", run), 100'000u);
+  EXPECT_GE(bytes_of_events("before", run), 20'000u);
+  pool.restart();
+  EXPECT_LE(bytes_of_events("after", run), 100'000u);
+  EXPECT_GE(bytes_of_events("after", run), 20'000u);
+}
+
+TEST_F(QuotaTest, EventsOfAKeyHaveSoManyBytes) {
+  CoreOptions options;
+  options.max_of_key.bytes = 300'000;
+  pool = Harness(options);
+  add_agents(10);
+  size_t bytes = 0;
+  for (size_t i = 0; i < agents.size(); ++i) {
+    const uint64_t run = accepted("alice", submission(1));
+    if (run == 0) break;
+    prepare(run, pool.run(run).node_names);
+    for (int event = 0; event < 20; ++event)
+      pool.receive(pool.run(run).node_names.at(0), msg::RunEventT{{}, run, event_of(20'000)});
+  }
+  const auto runs = pool.core.runs();  // before they are watched
+  for (const msg::RunStatusT& run : runs) bytes += bytes_of_events("watcher", run.run);
+  EXPECT_LE(bytes, 400'000u) << "each run keeps its newest event";
+}
+
+TEST_F(QuotaTest, AKeyMayHaveSoManyWatches) {
+  CoreOptions options;
+  options.max_of_key.watches = 3;
+  pool = Harness(options);
+  const uint64_t run = accepted("alice", waiting()), other = accepted("bob", waiting());
+  for (const char* peer : {"1", "2", "3", "3"}) {
+    say(peer, Role::kUser, "alice", msg::WatchT{{}, run});
+    EXPECT_TRUE(pool.take<msg::RefusedT>(peer).empty());
+  }
+  EXPECT_THAT(refusal(Role::kUser, "alice", msg::WatchT{{}, run}), HasSubstr("4 watches of its runs"));
+  EXPECT_EQ(refusal(Role::kUser, "bob", msg::WatchT{{}, other}), "");
+  pool.handle(PeerGone{"2"});
+  EXPECT_EQ(refusal(Role::kUser, "alice", msg::WatchT{{}, run}), "");
+}
+
+// A submission may be long, and a run changes often.
+TEST_F(QuotaTest, WhatWasSubmittedIsWrittenOnce) {
+  add_agents(1);
+  msg::SubmitT large = submission(1);
+  large.experiment += "\n#" + std::string(200'000, 'x');
+  say("alice", Role::kUser, "alice", large);
+  const uint64_t before = pool.written_bytes;
+  EXPECT_GE(before, 200'000u);
+  prepare(1, {"a"});
+  pool.receive("a", msg::RunEventT{{}, 1, R"({"event":"started"})"});
+  say("alice", Role::kUser, "alice", msg::StopRunT{{}, 1});
+  EXPECT_LT(pool.written_bytes - before, 20'000u);
+  pool.restart();
+  EXPECT_EQ(pool.run(1).name, "run");
+  say("alice", Role::kUser, "alice", msg::FindRunFilesT{{}, 1});
+  EXPECT_EQ(pool.take<msg::RunFilesT>("alice").at(0).experiment, large.experiment);
+}
+
+TEST_F(QuotaTest, OfOlderRunsOnlyTheEndOfTheLogIsKept) {
+  CoreOptions options;
+  options.max_whole_logs = 2;
+  options.max_run_event_bytes = 320'000;
+  pool = Harness(options);
+  add_agents(1);
+  for (uint64_t run = 1; run <= 4; ++run) {
+    ASSERT_EQ(accepted("alice", shared_run(1)), run);
+    prepare(run, {"a"});
+    for (int i = 0; i < 10; ++i) pool.receive("a", msg::RunEventT{{}, run, event_of(5'000)});
+    pool.receive("a", done(run, Outcome::Ok));
+  }
+  EXPECT_THAT(pool.shortened, testing::ElementsAre(1u, 2u));
+  EXPECT_LE(bytes_of_events("w", 1), 10'000u);
+  EXPECT_GE(bytes_of_events("w", 4), 45'000u);
+}
+
+// What the scheduler does for a message must not grow with the square of the runs that wait.
+TEST_F(QuotaTest, ManyRunsThatWaitAreLookedAtOnceForManyMessages) {
+  add_agents(2);
+  const uint64_t works = submit(1);
+  prepare(works, pool.run(works).node_names);
+  std::vector<uint64_t> runs;
+  for (int i = 0; i < 200; ++i) runs.push_back(submit(2));
+  // All of them are stopped before anything follows from it.
+  for (const uint64_t run : runs) pool.core.add(pool.now, Received{"client", msg::StopRunT{{}, run}});
+  const std::vector<Action> actions = pool.core.take();
+  const auto persists = std::ranges::count_if(
+      actions, [](const Action& action) { return std::holds_alternative<Persist>(action); });
+  EXPECT_EQ(persists, 1);
+  ASSERT_TRUE(std::holds_alternative<Persist>(actions.front()));
+  EXPECT_EQ(std::get<Persist>(actions.front()).records.runs.size(), runs.size());
+}
+
+// The files of a snapshot are as many as the run has modelets, whatever an agent says.
+TEST_F(QuotaTest, AnAgentReportsNoMoreFilesThanTheRunHas) {
+  add_agents(1);
+  say("alice", Role::kUser, "alice", submission(1));
+  prepare(1, {"a"});
+  const auto report = [&](size_t files) {
+    comm::Snapshot snapshot = comm::parse_snapshot(invented(files, "a"));
+    snapshot.epoch = 1;
+    pool.receive("a", msg::SnapshotHeldT{{}, 1, 1, 1, 0, comm::format_snapshot(snapshot), true});
+    return pool.core.known_data().size();
+  };
+  const size_t before = pool.core.known_data().size();
+  EXPECT_EQ(report(1000), before);
+  EXPECT_EQ(report(20), before + 20);
 }
 
 }  // namespace

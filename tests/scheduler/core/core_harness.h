@@ -102,7 +102,11 @@ class Written {
  public:
   void write(const Records& changes) {
     if (changes.pool) pool_ = changes.pool;
-    for (const RunRecord& run : changes.runs) runs_[run.id] = run;
+    for (const RunRecord& run : changes.runs) {
+      std::string submission = run.submission.empty() ? runs_[run.id].submission : run.submission;
+      runs_[run.id] = run;
+      runs_[run.id].submission = std::move(submission);
+    }
     for (const RunEventRecord& event : changes.events) events_[{event.run, event.number}] = event;
     for (const NodeNameRecord& name : changes.names) names_[name.name] = name;
     for (const NodeLogRecord& log : changes.logs) logs_[log.node] += log.text;
@@ -142,6 +146,10 @@ struct Harness {
     for (size_t i = 0; i < actions.size(); ++i)
       if (const auto* persist = std::get_if<Persist>(&actions[i])) {
         EXPECT_EQ(i, 0u) << "what must survive is written before anything is sent";
+        for (const RunRecord& run : persist->records.runs)
+          written_bytes += run.text.size() + run.submission.size();
+        shortened.insert(shortened.end(), persist->records.shortened_logs.begin(),
+                         persist->records.shortened_logs.end());
         written.write(persist->records);
       }
     for (Action& action : actions) {
@@ -195,6 +203,8 @@ struct Harness {
   bool plans_later = false;  // else each plan is made as soon as it is requested
   std::vector<PlanRequest> requests;
   std::vector<uint64_t> forgotten;  // numbers of withdrawn requests
+  std::vector<uint64_t> shortened;  // runs of whose logs only the end is kept
+  uint64_t written_bytes = 0;       // of records of runs
   Core core;
   Written written;
   std::map<std::string, std::vector<msg::FromSchedulerMessage>> inbox;

@@ -143,6 +143,62 @@ TEST_F(LeftOutTest, ANodeThatOthersDoNotReachForLongIsLeftOut) {
   EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
 }
 
+// Two members accuse each other, or one accuses the other: nothing tells who is at fault or lies.
+TEST_F(LeftOutTest, TwoThatDoNotReachEachOtherTakeTurns) {
+  for (const bool both : {true, false})
+    for (const Names& pair : {Names{"a", "b"}, Names{"y", "x"}}) {
+      pool = Harness();
+      start(pair, 2);
+      snapshot(100);
+      const Names all = {pair[0], pair[1], "m"};
+      std::vector<std::string> left_out;
+      for (int turn = 0; turn < 2; ++turn) {
+        join("m");
+        pass(1, all, 100);
+        const auto is_in_group = [&](const std::string& name) {
+          const Names members = status().node_names;
+          return std::ranges::find(members, name) != members.end();
+        };
+        for (int group = 0; !is_in_group("m"); ++group) {
+          ASSERT_LT(group, 6);
+          const Names members = status().node_names;
+          for (uint32_t rank = 0; rank < 2; ++rank)
+            if (both || members[rank] == pair[0])
+              pool.receive(members[rank],
+                           msg::PeerMissedT{{}, run, status().epoch, 1 - rank, "no way", false, 100});
+          for (int i = 0; i < 60 && status().state != RunState::Forming; ++i) pass(1, all, 100);
+          ASSERT_EQ(status().state, RunState::Forming) << status().detail;
+          get_ready(status().node_names);
+        }
+        for (const std::string& each : pair)
+          if (!is_in_group(each)) left_out.push_back(each);
+        pass(61, all, 100);
+        pool.receive("m", msg::LeaveT{});
+        ASSERT_EQ(status().state, RunState::Forming) << status().detail << ": nobody is left out for long";
+        ASSERT_THAT(status().node_names, testing::UnorderedElementsAreArray(pair));
+        get_ready(status().node_names);
+      }
+      EXPECT_THAT(left_out, testing::UnorderedElementsAreArray(pair)) << both;
+    }
+}
+
+// Whoever accuses most of the others is as likely to be cut off as they are, and there is one of it.
+TEST_F(LeftOutTest, WhoAccusesAllOthersIsLeftOut) {
+  start({"a", "b", "z"});
+  snapshot(100);
+  const Names all = {"a", "b", "z"};
+  pass(1, all, 100);
+  while (status().node_names.size() == 3) {
+    ASSERT_LT(status().epoch, 8u);
+    for (const uint32_t rank : {0U, 1U})
+      pool.receive("z", msg::PeerMissedT{{}, run, status().epoch, rank, "no way to it", false, 100});
+    for (int i = 0; i < 60 && status().state != RunState::Forming; ++i) pass(1, all, 100);
+    ASSERT_EQ(status().state, RunState::Forming) << status().detail;
+    get_ready(status().node_names);
+  }
+  EXPECT_THAT(status().node_names, ElementsAre("a", "b"));
+}
+
 TEST_F(LeftOutTest, ANodeThatFailsEachTimeIsLeftOut) {
   start({"a", "b", "c"});
   snapshot(100);

@@ -41,7 +41,8 @@ std::string text_of(const Records& records) {
   std::string text;
   if (records.pool)
     text += "pool " + std::to_string(records.pool->id) + " " + std::to_string(records.pool->next_run) + ", " +
-            std::to_string(records.pool->losses) + " in " + std::to_string(records.pool->node_seconds) + " s\n";
+            std::to_string(records.pool->losses) + " in " + std::to_string(records.pool->node_seconds) +
+            " s\n";
   for (const RunRecord& run : records.runs)
     text += "run " + std::to_string(run.id) + (run.ended ? " ended " : " ") + run.text + "\n";
   for (const RunEventRecord& event : records.events)
@@ -50,6 +51,13 @@ std::string text_of(const Records& records) {
   for (const DrainRecord& drain : records.drains) text += "drained " + drain.name + "\n";
   for (const NodeNameRecord& name : records.names) text += "name " + name.name + " " + name.key + "\n";
   return text;
+}
+
+uint64_t bytes_of_log(Ledger& ledger, uint64_t run, const std::string& node) {
+  uint64_t bytes = 0, next = 0;
+  for (LogPage page; !(page = ledger.read_log(run, node, next, 1 << 20)).text.empty(); next = page.next)
+    bytes += page.text.size();
+  return bytes;
 }
 
 void execute(const fs::path& file, const char* sql) {
@@ -145,12 +153,99 @@ TEST_F(LedgerTest, KeepsTheNewestOfWhatANodeHasLogged) {
   for (LogPage page; !(page = ledger.read_log(1, "a", next, 5000)).text.empty(); next = page.next)
     all += page.text;
   EXPECT_LE(all.size(), kMostNodeLogBytes);
-  EXPECT_GT(all.size(), kMostNodeLogBytes - 2 * line.size());
+  EXPECT_GT(all.size(), kMostNodeLogBytes / 8 * 7 - 2 * line.size());
   EXPECT_TRUE(all.ends_with("299" + line + "\n"));
   EXPECT_THAT(ledger.nodes_with_log(1), testing::ElementsAre("a", "b"));
   ledger.write({.forgotten_runs = {1}});
   EXPECT_EQ(ledger.read_log(1, "a", 0, 5000).text, "");
   EXPECT_EQ(ledger.read_log(2, "a", 0, 5000).text, "of another run\n");
+}
+
+TEST_F(LedgerTest, AllNodesOfARunTogetherHaveSoManyBytesOfLogs) {
+  Ledger ledger(file);
+  const std::string line(kMostNodeLogBytes / 8, 'x');
+  const size_t nodes = 4 * kMostLogBytesOfRun / kMostNodeLogBytes;
+  Records records;
+  for (int i = 0; i < 4; ++i)
+    for (size_t node = 0; node < nodes; ++node)
+      records.logs.push_back({1, "node-" + std::to_string(node), line});
+  ledger.write(records);
+  uint64_t bytes = 0;
+  for (const std::string& node : ledger.nodes_with_log(1)) bytes += bytes_of_log(ledger, 1, node);
+  EXPECT_LE(bytes, kMostLogBytesOfRun);
+}
+
+// Texts of agents are escaped, and the events of one run must not fill the disk.
+TEST_F(LedgerTest, EventsOfARunHaveSoManyBytes) {
+  Ledger ledger(file);
+  const std::string start = R"({"event":"started"})";
+  ledger.write({.runs = {{.id = 1, .text = "r"}}, .events = {{1, 1, "t", start}}});
+  const std::string large(64 << 10, 'x');
+  Records records;
+  const uint64_t count = 2 * kMostEventBytes / large.size();
+  for (uint64_t number = 2; number < count; ++number) records.events.push_back({1, number, "t", large});
+  ledger.write(records);
+  ledger.write({.events = {{1, count, "t", "the newest"}}});
+  const auto log = [&] {
+    std::string text;
+    uint64_t next = 0;
+    for (LogPage page; !(page = ledger.read_log(1, "", next, 1 << 20)).text.empty(); next = page.next)
+      text += page.text;
+    return text;
+  };
+  EXPECT_LE(log().size(), kMostEventBytes);
+  EXPECT_GE(log().size(), kMostEventBytes / 2);
+  EXPECT_TRUE(log().starts_with(start + "\n"));
+  EXPECT_TRUE(log().ends_with("the newest\n"));
+  ledger.write({.shortened_logs = {1}});
+  EXPECT_LE(log().size(), kMostShortBytes + start.size());
+  EXPECT_TRUE(log().starts_with(start + "\n"));
+  EXPECT_TRUE(log().ends_with("the newest\n"));
+}
+
+// An entry that is written again counts once.
+TEST_F(LedgerTest, KnowsHowManyBytesThereAre) {
+  Ledger ledger(file);
+  const std::string large(kMostEventBytes / 4, 'x');
+  for (int i = 0; i < 20; ++i) ledger.write({.events = {{1, 1, "t", large}, {1, 2, "t", "end"}}});
+  EXPECT_EQ(ledger.read_log(1, "", 0, SIZE_MAX).text, large + "\nend\n");
+}
+
+// Another release, or another limit, has written more than there is memory for.
+TEST_F(LedgerTest, OfAnySizeIsRead) {
+  Ledger ledger(file);
+  const std::string large(100'000, 'x');
+  Records records;
+  for (uint64_t run = 1; run <= 40; ++run) {
+    const bool works = run == 3 || run == 7;
+    records.runs.push_back({.id = run, .ended = !works, .text = large, .submission = large});
+    for (uint64_t number = 1; number <= 30; ++number) records.events.push_back({run, number, "t", large});
+  }
+  ledger.write(records);
+  const Records read = ledger.read(2'000'000);
+  uint64_t bytes = 0;
+  for (const RunRecord& run : read.runs) bytes += run.text.size() + run.submission.size();
+  for (const RunEventRecord& event : read.events) bytes += event.text.size();
+  EXPECT_LE(bytes, 2 * 2'000'000u);
+  for (const uint64_t works : {3, 7}) {
+    EXPECT_TRUE(std::ranges::count(read.runs, works, &RunRecord::id)) << "what works is never left out";
+    EXPECT_TRUE(std::ranges::any_of(
+        read.events, [&](const RunEventRecord& event) { return event.run == works && event.number == 30; }));
+  }
+  EXPECT_EQ(read.runs.back().id, 40u) << "of those that have ended the newest are read";
+  EXPECT_EQ(read.unread_runs + read.runs.size(), 40u);
+  EXPECT_GT(read.unread_runs, 0u);
+  EXPECT_EQ(ledger.read().runs.size(), 40u) << "they are still there";
+}
+
+TEST_F(LedgerTest, ASubmissionIsWrittenOnce) {
+  Ledger ledger(file);
+  ledger.write({.runs = {{.id = 1, .text = "a", .submission = "long"}}});
+  ledger.write({.runs = {{.id = 1, .text = "b"}}});
+  EXPECT_EQ(ledger.read().runs.at(0).submission, "long");
+  ledger.write({.forgotten_runs = {1}});
+  ledger.write({.runs = {{.id = 1, .text = "c"}}});
+  EXPECT_EQ(ledger.read().runs.at(0).submission, "");
 }
 
 TEST_F(LedgerTest, KnowsWhoIsDrained) {
@@ -163,6 +258,8 @@ TEST_F(LedgerTest, KnowsWhoIsDrained) {
 }
 
 constexpr const char* kAsOfVersion2 =
+    "DROP TRIGGER event_added; DROP TRIGGER event_removed; DROP TRIGGER log_added; DROP TRIGGER log_removed; "
+    "DROP TABLE sizes; DROP TABLE submissions; "
     "ALTER TABLE pool DROP COLUMN node_seconds; ALTER TABLE pool DROP COLUMN losses; "
     "INSERT INTO pool VALUES (1, 7, 3); PRAGMA user_version = 2";
 
@@ -183,7 +280,8 @@ TEST_F(LedgerTest, ReadsTheFirstVersion) {
       "INTEGER NOT NULL, time TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (run, number)) WITHOUT ROWID; "
       "INSERT INTO events VALUES (1, 1, 't', 'old'); PRAGMA user_version = 1");
   Ledger ledger(file);
-  ledger.write({.runs = {{.id = 1, .text = "r"}}, .events = {{1, 2, "t", "new", 7, 9}}, .logs = {{1, "a", "line\n"}}});
+  ledger.write(
+      {.runs = {{.id = 1, .text = "r"}}, .events = {{1, 2, "t", "new", 7, 9}}, .logs = {{1, "a", "line\n"}}});
   EXPECT_EQ(text_of(ledger.read()), "pool 7 3, 0 in 0 s\nrun 1 r\nevent 1 1 t old\nevent 1 2 t new\n");
   EXPECT_EQ(ledger.read().events.back().agent_number, 9u);
 }
@@ -302,9 +400,9 @@ TEST_F(LedgerTest, RefusesWhatIsDamagedWhenItIsRead) {
 
 TEST_F(LedgerTest, RefusesWhatOthersWrote) {
   { Ledger ledger(file); }
-  execute(file, "PRAGMA user_version = 4");
+  execute(file, "PRAGMA user_version = 5");
   EXPECT_THAT(error_of([&] { Ledger ledger(file); }),
-              HasSubstr("was written by a newer release (version 4, this one reads 3)"));
+              HasSubstr("was written by a newer release (version 5, this one reads 4)"));
   const fs::path other = folder / "other.sqlite";
   execute(other, "CREATE TABLE things (name TEXT)");
   EXPECT_THAT(error_of([&] { Ledger ledger(other); }), HasSubstr("is a database of another program"));

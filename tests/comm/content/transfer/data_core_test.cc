@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
+#include "base/system/clock.h"
 #include "comm/content/content.h"
 #include "comm/content/transfer/bytes.h"
 
@@ -83,6 +85,48 @@ TEST_F(DataCoreTest, OthersAreServedWhileAFileIsLookedAt) {
 }
 
 // An agent on the same machine may have its cache in the same folder.
+// Runs may name any number of files that nobody has.
+TEST_F(DataCoreTest, LookingForFilesThatAreNotThereHoldsUpNobody) {
+  const auto seconds_with = [&](size_t files) {
+    std::map<std::string, std::string> needed;
+    for (size_t i = 0; i < files; ++i) {
+      const std::string name = std::to_string(i);
+      needed[to_text(content_id(std::as_bytes(std::span(name))))] = "mallory";
+    }
+    core.keep(std::move(needed));
+    double fastest = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const Stopwatch watch;
+      core.tick(1);
+      fastest = std::min(fastest, watch.seconds());
+    }
+    return fastest;
+  };
+  const double few = seconds_with(1000);
+  EXPECT_LT(seconds_with(100'000), 20 * few) << "not in proportion";
+}
+
+TEST_F(DataCoreTest, AllFilesThatRunsNeedAreOpenedInTime) {
+  std::map<std::string, std::string> needed;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string name = std::to_string(i);
+    needed[to_text(content_id(std::as_bytes(std::span(name))))] = "mallory";
+  }
+  std::vector<std::string> own;
+  for (int i = 0; i < 5; ++i) {
+    const Bytes file = file_of(1, i);
+    put(file, 1);
+    own.push_back(address_of(file));
+    needed[own.back()] = "alice";
+  }
+  core.keep(std::move(needed));
+  for (int i = 0; i < 10; ++i) core.tick(i);
+  for (const std::string& address : own) {
+    ContentStore other(folder, 1, "--limit");
+    EXPECT_FALSE(other.remove(parse_content_id(address))) << "it is kept open";
+  }
+}
+
 TEST_F(DataCoreTest, WhatAnotherProcessFillsIsAskedForAgain) {
   const Bytes file = file_of(2, 1);
   auto other = put(file, 1);
