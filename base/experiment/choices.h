@@ -46,10 +46,10 @@ constexpr auto spellings(Normalize) { return std::to_array<std::string_view>({"n
 enum class Precision { kFp32, kBf16 };
 constexpr auto spellings(Precision) { return std::to_array<std::string_view>({"fp32", "bf16"}); }
 
-// kAuto and kSame name no codec: kAuto lets training choose, kSame (gradients only) is that of activations.
-enum class CodecKind { kNone, kBf16, kInt8, kInt4, kTopk, kAuto, kSame };
+// kSame (gradients only) names no codec: it is that of activations.
+enum class CodecKind { kNone, kBf16, kInt8, kInt4, kSame };
 constexpr auto spellings(CodecKind) {
-  return std::to_array<std::string_view>({"none", "bf16", "int8", "int4", "topk", "auto", "same"});
+  return std::to_array<std::string_view>({"none", "bf16", "int8", "int4", "same"});
 }
 
 enum class DataFormat { kAuto, kXmc, kText, kCsv, kWords, kTable, kCriteo };

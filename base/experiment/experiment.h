@@ -70,11 +70,8 @@ struct Experiment {
     float centroid_share = 1;  // when rare labels are scored, this factor scales the multiple
     float rare_trust = 1;      // when scoring: trust in the logit of a label with one training sample
     float classifiers = 0;     // when scoring: weight of the margins of linear classifiers; 0: there are none
-    bool pairs = false;        // logits get a trained weight of each (feature, label) pair seen in training
     uint32_t centroid_pairs = 0;  // pairs kept for a label, those with the largest sums; 0: all
-    float pairs_rate = 1;         // learning rate of the pairs' weights, as a multiple of train.learning_rate
-    bool exclude_own =
-        false;  // features and labels are the same items, and no feature of a sample is its label
+    bool exclude_own = false;     // features and labels are the same items; a sample's features are not its labels
   } model;
 
   struct Modelets {                // the partition, which does not depend on the number of nodes
@@ -85,7 +82,6 @@ struct Experiment {
   struct Sampling {  // the active set of the output layer
     SamplingMode mode = SamplingMode::kUniform;
     uint32_t uniform = 1024;  // uniform draws in a step, over the whole layer
-    bool logq = false;        // softmax: correct the logits of draws by the chance of being drawn
     float prior = 0;          // when scoring: biases get this multiple of log(chance to be active)
     float sparsity = 0;       // share of the layer's neurons that is active in a step; 0: `uniform` counts
     uint32_t top = 8;         // lsh: candidates kept per sample after the exact re-rank, over the layer
@@ -167,10 +163,6 @@ Encoding encoding_of(const Experiment& experiment);
 // one, so only AUC tells models apart.
 std::string metric_of(const Experiment::Train& train, uint64_t labels);
 
-// Whether there is a direct path from features to labels.
-constexpr bool uses_pairs(const Experiment::Model& model) { return model.centroids || model.pairs; }
-// Whether each pair has a weight, trained or fixed.
-constexpr bool pairs_have_weights(const Experiment::Model& model) { return model.pairs || model.exclude_own; }
 // Whether each label gets a linear classifier before an evaluation.
 constexpr bool has_classifiers(const Experiment::Model& model) {
   return model.centroids && model.classifiers > 0;

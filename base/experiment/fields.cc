@@ -2,6 +2,7 @@
 #include "base/experiment/fields.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace modelet {
@@ -215,29 +216,19 @@ constexpr Field kModel[] = {
          "label gets one before an evaluation, on the features that occur with it. It is fitted to the label's "
          "training samples and to those that the network takes for such samples; 0: no classifiers",
      .high = 100},
-    {.key = "model.pairs",
-     .target = at<&E::model, &E::Model::pairs>,
-     .meaning =
-         "logits get the sum of the sample's features, each times a trained weight of its own for every label "
-         "that it occurs with in training (all modes but lsh_per_sample)"},
     {.key = "model.centroid_pairs",
      .target = at<&E::model, &E::Model::centroid_pairs>,
      .unit = "features",
      .meaning =
-         "centroids, pairs: a label has at most this many features, those with the largest sums over its "
+         "centroids: a label has at most this many features, those with the largest sums over its "
          "training samples; 0: all that occur with it",
      .high = kAnyCount},
-    {.key = "model.pairs_rate",
-     .target = at<&E::model, &E::Model::pairs_rate>,
-     .meaning = "learning rate of the weights of model.pairs, as a multiple of train.learning_rate",
-     .low = 1e-6,
-     .high = 1e6},
     {.key = "model.exclude_own",
      .target = at<&E::model, &E::Model::exclude_own>,
      .meaning =
          "features and labels are the same items with the same numbers (for example: given some of a customer's "
          "items, predict the others), and no sample has an item as both: a label that is among a sample's features, "
-         "whose values must be positive, is never predicted; needs centroids or pairs"},
+         "whose values must be positive, is never predicted; needs centroids"},
 };
 
 constexpr Field kModelets[] = {
@@ -264,12 +255,6 @@ constexpr Field kSampling[] = {
      .unit = "neurons",
      .meaning = "neurons drawn at random in each step, over the whole layer (all modes but full)",
      .high = kAnyCount},
-    {.key = "sampling.logq",
-     .target = at<&E::sampling, &E::Sampling::logq>,
-     .meaning =
-         "softmax: subtract the logarithm of the chance of being drawn from the logits of uniform draws "
-         "(logQ correction), so that they stand for all neurons that were not drawn; without it, rare "
-         "labels get too large logits"},
     {.key = "sampling.prior",
      .target = at<&E::sampling, &E::Sampling::prior>,
      .meaning =
@@ -510,12 +495,12 @@ constexpr Field kExchange[] = {
     {.key = "exchange.codec",
      .target = at<&E::exchange, &E::Exchange::codec>,
      .meaning =
-         "codec of activations between nodes (docs/wire_format.md); none: exact; auto: chosen by measured "
-         "links and errors; topk and same are for gradients only"},
+         "codec of activations between nodes (docs/wire_format.md); none: exact; same is for gradients "
+         "only"},
     {.key = "exchange.gradient_codec",
      .target = at<&E::exchange, &E::Exchange::gradient_codec>,
      .meaning = "codec of hidden gradients between nodes, and of changed rows between replicas, as for "
-                "exchange.codec; topk: only the largest values; same: that of activations"},
+                "exchange.codec; same: that of activations"},
     {.key = "exchange.local_steps",
      .target = at<&E::exchange, &E::Exchange::local_steps>,
      .unit = "steps",
@@ -593,6 +578,16 @@ const std::vector<Field>& fields() {
     return joined;
   }();
   return all;
+}
+
+const RemovedKey* find_removed(std::string_view key) {
+  static constexpr RemovedKey kRemoved[] = {
+      {"model.pairs", 0, "linear classifiers learn more: set model.centroids = true and model.classifiers = 1"},
+      {"model.pairs_rate", 1, "it was the learning rate of model.pairs, which was removed as well"},
+      {"sampling.logq", 0, "sampling.prior corrects the scores of sampled training instead"},
+  };
+  const auto* const found = std::ranges::find(kRemoved, key, &RemovedKey::key);
+  return found == std::end(kRemoved) ? nullptr : found;
 }
 
 const Field* find_field(std::string_view key) {

@@ -44,6 +44,15 @@ struct Field {
   Text text = Text::kNone;
 };
 
+// A key of earlier releases. Files that they wrote have every key, so with the value that had no effect it is
+// ignored. `instead`: what to do with any other value.
+struct RemovedKey {
+  std::string_view key;
+  double no_effect = 0;  // false: 0
+  std::string_view instead;
+};
+const RemovedKey* find_removed(std::string_view key);  // nullptr: there was no such key
+
 // In the order of docs/experiment.md.
 const std::vector<Field>& fields();
 const Field* find_field(std::string_view key);  // nullptr: there is no such key

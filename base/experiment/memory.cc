@@ -60,7 +60,7 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
 
 uint64_t most_pairs(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
   const Experiment::Model& model = experiment.model;
-  if (modelet.kind != LayerKind::kOutput || !uses_pairs(model)) return 0;
+  if (modelet.kind != LayerKind::kOutput || !model.centroids) return 0;
   // At worst, every pair of a label and a feature in every sample is a new one.
   const double labels = static_cast<double>(shape.train_rows) * shape.labels_per_row *
                         static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels);
@@ -72,11 +72,8 @@ uint64_t most_pairs(const ModeletSpec& modelet, const Experiment& experiment, co
 
 uint64_t pair_bytes(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
   const Experiment::Model& model = experiment.model;
-  if (modelet.kind != LayerKind::kOutput || !uses_pairs(model)) return 0;
-  const bool adaptive = experiment.optimizer.kind != OptimizerKind::kSgd;
-  const uint64_t values =
-      (model.centroids ? 1 : 0) + (pairs_have_weights(model) ? 1 : 0) + (model.pairs && adaptive ? 1 : 0) +
-      (model.classifiers > 0 ? 1 : 0);
+  if (modelet.kind != LayerKind::kOutput || !model.centroids) return 0;
+  const uint64_t values = 1 + (model.exclude_own ? 1 : 0) + (model.classifiers > 0 ? 1 : 0);
   // Each neuron also has the offset of its pairs, the number of its samples, and the length of its sums.
   return most_pairs(modelet, experiment, shape) * (sizeof(uint32_t) + values * sizeof(float)) +
          modelet.neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float)) +

@@ -156,17 +156,10 @@ class Parser {
       fail("sampling.rank", "is " + number_text(sampling.rank) + "; it must be a multiple of " +
                                 number_text(kColumnAlignment));
     const uint64_t candidates = uint64_t{sampling.candidates} * modelets.output_modelets;
-    if (sampling.logq && experiment_.model.loss != Loss::kSoftmax)
-      fail("sampling.logq",
-           "corrects the normaliser of the softmax; model.loss is sigmoid, which has none: leave it out");
     check_direct_path();
     if (retrieves_neurons(sampling.mode) && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
-    if (experiment_.exchange.codec == CodecKind::kTopk)
-      fail("exchange.codec",
-           "is topk, which leaves out most of a row: fit for gradients, not for activations; set "
-           "exchange.gradient_codec");
     if (experiment_.exchange.codec == CodecKind::kSame)
       fail("exchange.codec",
            "is same, but activations have nothing to be the same as: name a codec; same is for "
@@ -192,19 +185,11 @@ class Parser {
           "model.rare_trust",
           "needs logits with a level of their own, which softmax does not have; set model.loss = sigmoid, or "
           "rare_trust = 1");
-    if (model.exclude_own && !uses_pairs(model))
+    if (model.exclude_own && !model.centroids)
       fail("model.exclude_own", "is a part of the direct path; set model.centroids = true");
-    for (const auto& [key, used] :
-         {std::pair("model.centroids", model.centroids), {"model.pairs", model.pairs}}) {
-      if (!used) continue;
-      if (experiment_.sampling.mode == SamplingMode::kLshPerSample)
-        fail(key,
-             "needs an active set that the batch shares; sampling.mode is lsh_per_sample: set lsh, "
-             "uniform or full");
-    }
-    if (model.pairs && experiment_.cluster.replicas > 1)
-      fail("model.pairs",
-           "has weights that replicas do not exchange; set cluster.replicas = 1: nodes then share one model");
+    if (model.centroids && experiment_.sampling.mode == SamplingMode::kLshPerSample)
+      fail("model.centroids",
+           "needs an active set that the batch shares; sampling.mode is lsh_per_sample: set lsh, uniform or full");
   }
 
   void check_encoding() const {
@@ -254,7 +239,16 @@ class Parser {
                              number_text(below) + " and " + number_text(above));
   }
 
+  static bool had_no_effect(std::string_view key, const toml::node& node) {
+    const RemovedKey* removed = find_removed(key);
+    if (removed == nullptr) return false;
+    const auto boolean = node.value_exact<bool>();
+    return boolean ? *boolean == (removed->no_effect != 0) : node.value<double>() == removed->no_effect;
+  }
+
   static UsageError unknown_key(const std::string& place, std::string_view key) {
+    if (const RemovedKey* removed = find_removed(key))
+      return UsageError(place + ": " + std::string(key) + " was removed: " + std::string(removed->instead));
     return UsageError(place + ": unknown key " + shown(key) + key_suggestion(key));
   }
 
@@ -271,6 +265,7 @@ class Parser {
 
   void set(const std::string& key, const toml::node& node, const Source& source) {
     const Field* field = find_field(key);
+    if (field == nullptr && had_no_effect(key, node)) return;
     if (field == nullptr) throw unknown_key(source.place, key);
     read_field(*field, node, source, experiment_);
     place_[field->key] = source.place;

@@ -14,7 +14,6 @@ const Codec& codec_none();
 const Codec& codec_bf16();
 const Codec& codec_int8();
 const Codec& codec_int4();
-const Codec& codec_topk();
 
 namespace {
 
@@ -24,8 +23,6 @@ constexpr ByChoice<CodecKind, GetCodec> kCodecs({
     {CodecKind::kBf16, codec_bf16},
     {CodecKind::kInt8, codec_int8},
     {CodecKind::kInt4, codec_int4},
-    {CodecKind::kTopk, codec_topk},
-    {CodecKind::kAuto, nullptr},
     {CodecKind::kSame, nullptr},
 });
 
@@ -42,7 +39,7 @@ std::span<const Codec* const> all_codecs() {
 }
 
 const Codec& codec_of(CodecKind kind) {
-  MODELET_CHECK(kCodecs[kind] != nullptr, "auto and same name no codec");
+  MODELET_CHECK(kCodecs[kind] != nullptr, "same names no codec");
   return kCodecs[kind]();
 }
 
@@ -53,10 +50,7 @@ const Codec* find_codec(uint8_t id) {
 }
 
 ExchangeCodecs exchange_codecs(const Experiment::Exchange& exchange) {
-  const auto codec = [](CodecKind kind) {
-    return &codec_of(kind == CodecKind::kAuto ? CodecKind::kInt8 : kind);
-  };
-  return {codec(exchange.codec), codec(gradient_codec(exchange))};
+  return {codec_of(exchange.codec), codec_of(gradient_codec(exchange))};
 }
 
 void check_encoded_size(std::string_view codec, ConstMatrix shape, size_t got, size_t expected) {

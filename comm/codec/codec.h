@@ -49,15 +49,14 @@ class Codec {
 
 // In the order of the kinds.
 std::span<const Codec* const> all_codecs();
-// `kind` must not be kAuto or kSame, which name no codec.
+// `kind` must not be kSame, which names no codec.
 const Codec& codec_of(CodecKind kind);
 const Codec* find_codec(uint8_t id);  // null: no codec has that wire id
 
 struct ExchangeCodecs {
-  const Codec *activations, *gradients;
+  const Codec &activations, &gradients;
 };
-// The codecs that a plan assumes for an experiment. kAuto, with which training chooses
-// (node_agent/step/exchange/codec_choice.h), counts as int8.
+// The codecs that an experiment names.
 ExchangeCodecs exchange_codecs(const Experiment::Exchange& exchange);
 
 }  // namespace modelet::comm

@@ -1,5 +1,5 @@
-// The vector code that int.cc and topk.cc share: it turns values into numbers. It is compiled once for each
-// instruction set, like the files that include it.
+// Turns values into numbers, in vector code. It is compiled once for each instruction set, like int.cc, which
+// includes it.
 #if defined(MODELET_COMM_CODEC_INT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MODELET_COMM_CODEC_INT_INL_H_
 #undef MODELET_COMM_CODEC_INT_INL_H_

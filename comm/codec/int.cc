@@ -292,15 +292,14 @@ void read_kept(const std::byte* bitmap, RowStep step, float* row, size_t cols) {
   }
 }
 
-// Decodes all rows. The steps, and then the rows, begin at `start` in `bytes`.
+// Decodes all rows. The steps, and then the rows, follow the first byte, which is the layout.
 template <int kBits>
-void decode_rows(std::string_view name, Layout layout, std::span<const std::byte> bytes, size_t start,
-                 Matrix values) {
-  const size_t head = start + values.rows * sizeof(RowStep);
+void decode_rows(std::string_view name, Layout layout, std::span<const std::byte> bytes, Matrix values) {
+  const size_t head = 1 + values.rows * sizeof(RowStep);
   if (bytes.size() < head) throw wrong_size(name, bytes.size(), values);
   std::span<const std::byte> rest = bytes.subspan(head);
   for (size_t r = 0; r < values.rows; ++r) {
-    const RowStep step = load_step(&bytes[start], r);
+    const RowStep step = load_step(&bytes[1], r);
     if (step.size() == 0) {
       std::fill_n(values.row(r), values.cols, 0.0f);
       continue;
@@ -341,7 +340,11 @@ class IntCodec final : public Codec {
     std::byte* const steps = out.data() + 1;
     const Sizes sizes = kBits == 8 ? HWY_DYNAMIC_DISPATCH(scan_rows_8)(values, steps)
                                    : HWY_DYNAMIC_DISPATCH(scan_rows_4)(values, steps);
-    if (sizes.bad_row < values.rows) throw diverged(name(), sizes.bad_row, values);
+    if (sizes.bad_row < values.rows)
+      throw Error(
+          fmt::format("{}: row {} of a {} x {} matrix holds a value that is not finite: training diverged; "
+                      "lower train.learning_rate or set optimizer.clip",
+                      name(), sizes.bad_row, values.rows, values.cols));
     const Layout layout = sizes.sparse < sizes.dense ? kZerosLeftOut : kDense;
     out[0] = std::byte{layout};
     std::byte* const rows = steps + values.rows * sizeof(RowStep);
@@ -355,7 +358,7 @@ class IntCodec final : public Codec {
     if (bytes.empty()) throw wrong_size(name(), 0, values);
     const auto layout = std::to_integer<uint8_t>(bytes[0]);
     if (layout > kZerosLeftOut) throw FormatError(fmt::format("{}: unknown layout {}", name(), layout));
-    decode_rows<kBits>(name(), static_cast<Layout>(layout), bytes, 1, values);
+    decode_rows<kBits>(name(), static_cast<Layout>(layout), bytes, values);
   }
 
  private:
@@ -364,21 +367,6 @@ class IntCodec final : public Codec {
 };
 
 }  // namespace
-
-Error diverged(std::string_view name, size_t row, ConstMatrix values) {
-  return Error(
-      fmt::format("{}: row {} of a {} x {} matrix holds a value that is not finite: training diverged; "
-                  "lower train.learning_rate or set optimizer.clip",
-                  name, row, values.rows, values.cols));
-}
-
-Sizes scan_int8(ConstMatrix values, std::byte* steps) {
-  return HWY_DYNAMIC_DISPATCH(scan_rows_8)(values, steps);
-}
-
-void decode_int8_kept(std::string_view name, std::span<const std::byte> steps_and_rows, Matrix values) {
-  decode_rows<8>(name, kZerosLeftOut, steps_and_rows, 0, values);
-}
 
 const Codec& codec_int8() {
   static const IntCodec<8> codec(CodecKind::kInt8, 3);

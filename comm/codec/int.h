@@ -1,6 +1,5 @@
-// What the codecs int8, int4 (int.cc) and topk (topk.cc) share, except the vector code (int-inl.h): a row
-// is stored as a step and one whole number of 8 or 4 bits for each value. A value is its number times the
-// step. Internal to comm/.
+// Numbers and steps of the codecs int8 and int4 (int.cc): a row is stored as a step and one whole number of
+// 8 or 4 bits for each value. A value is its number times the step. Internal to comm/.
 #pragma once
 
 #include <bit>
@@ -8,12 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
-#include <string_view>
 
 #include "base/array/bf16.h"
-#include "base/array/matrix.h"
-#include "base/error.h"
 
 namespace modelet::comm {
 
@@ -79,14 +74,5 @@ RowStep step_of(float largest, bool negative) {
   while (!is_safe<kBits>({step})) --step.bits;
   return {step};
 }
-
-// Writes the steps of all rows, for numbers of 8 bits.
-Sizes scan_int8(ConstMatrix values, std::byte* steps);
-
-// Decodes steps and rows of 8-bit numbers in the layout kZerosLeftOut. Throws FormatError.
-void decode_int8_kept(std::string_view name, std::span<const std::byte> steps_and_rows, Matrix values);
-
-// The error for a row with a value that is not finite. The caller throws it.
-Error diverged(std::string_view name, size_t row, ConstMatrix values);
 
 }  // namespace modelet::comm

@@ -15,7 +15,7 @@ import sys
 
 import measuring
 
-CODECS = [("none", "none"), ("int8", "int8"), ("int8", "int4"), ("int4", "int4"), ("int8", "topk")]
+CODECS = [("none", "none"), ("int8", "int8"), ("int8", "int4"), ("int4", "int4")]
 BOUND = 0.003  # of P@1, as a fraction
 SETTINGS = {  # independent of codecs: the quick settings of the sets with a narrow layer, where each value matters most
     "debian-deps": ["model.hidden=[128]", "train.epochs=8"],

@@ -93,7 +93,7 @@ ReplicaSync::ReplicaSync(shard::Network& network)
     : network_(network),
       seed_(network.experiment().train.seed),
       exact_(comm::codec_of(CodecKind::kNone)),
-      codec_(*comm::exchange_codecs(network.experiment().exchange).gradients),
+      codec_(comm::exchange_codecs(network.experiment().exchange).gradients),
       rows_(modelets_of(network), seed_, network.pool()),
       unsettled_(rows_.words(), 0),
       scratch_(network.pool()) {

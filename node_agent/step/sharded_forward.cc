@@ -27,8 +27,8 @@ StepNotice* notice_of(ForwardPass& pass, size_t layer, size_t range) {
 }  // namespace
 
 ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group,
-                               CodecChoice* codecs, float dropout)
-    : network_(network), sharding_(sharding), dropout_(dropout), exchange_(sharding, group, codecs) {}
+                               const comm::Codec& codec, float dropout)
+    : network_(network), sharding_(sharding), dropout_(dropout), exchange_(sharding, group, codec) {}
 
 void ShardedForward::run(const shard::Batch& batch, comm::Tag tag, ForwardPass& pass) {
   pass.batch = &batch;

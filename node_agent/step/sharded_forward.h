@@ -34,10 +34,10 @@ struct ForwardPass {
 
 class ShardedForward {
  public:
-  // All arguments must outlive this object. Without `codecs` activations travel exactly. `dropout`: the
-  // share of each layer's activations that is left out in training.
+  // All arguments must outlive this object. `codec`: of the activations that travel. `dropout`: the share of
+  // each layer's activations that is left out in training.
   ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group,
-                 CodecChoice* codecs = nullptr, float dropout = 0);
+                 const comm::Codec& codec = comm::codec_of(CodecKind::kNone), float dropout = 0);
 
   // Computes the activations of all hidden layers. Uses rounds tag.round .. tag.round + hidden layers - 1.
   void run(const shard::Batch& batch, comm::Tag tag, ForwardPass& pass);

@@ -10,14 +10,13 @@
 #include "base/array/matrix.h"
 #include "node_agent/step/exchange/gradient_encoder.h"
 #include "node_agent/step/sharded_forward.h"
-#include "node_agent/step/step_policy.h"
 #include "shard/layers/loss/loss.h"
 
 namespace modelet::agent {
 
 struct StepState {
   uint64_t number = 0;
-  StepPlan plan;
+  double began = 0;     // seconds on the step's clock
   ForwardPass forward;  // batch, micro-batches, tags, activations, notice
   shard::BatchLoss loss;
   // [hidden layers] with respect to the layer's sums, [batch, width]; only this rank's columns are valid.

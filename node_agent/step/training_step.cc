@@ -16,10 +16,12 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
       group_(group),
       loss_(shard::make_loss(network.experiment().model.loss)),
       corrections_(network.experiment().optimizer.beta1, network.experiment().optimizer.beta2),
-      policy_(network.experiment().exchange, sharding.size(), std::move(clock)),
-      forward_(network, sharding, group, &policy_.codecs(), network.experiment().train.hidden_dropout),
-      output_exchange_(network, loss_->normalised(), sharding, group, policy_.codecs()),
-      gradient_exchange_(network.experiment().train.seed, sharding, group, policy_.codecs()),
+      codecs_(comm::exchange_codecs(network.experiment().exchange)),
+      clock_(std::move(clock)),
+      micro_batches_(network.experiment().exchange.micro_batches),
+      forward_(network, sharding, group, codecs_.activations, network.experiment().train.hidden_dropout),
+      output_exchange_(network, loss_->normalised(), sharding, group, codecs_.gradients),
+      gradient_exchange_(network.experiment().train.seed, sharding, group, codecs_.gradients),
       output_gradient_(loss_->normalised(), network.experiment().train.hidden_dropout, network.pool()) {}
 
 StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
@@ -42,7 +44,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   const shard::UpdateRule rule{
       network_.experiment().optimizer, corrections_, step, learning_rate, scale, batch.first};
   update_hidden(now, rule);
-  policy_.end_step(now.plan, now.forward.notice.next_micro_batches);
+  micro_batches_.end_step(now.forward.notice.next_micro_batches, clock_->now() - now.began);
   if (next != nullptr && group_.size() > 1 && !now.forward.notice.stop && !now.forward.notice.snapshot)
     begin_ahead(*next, stop);
   update_output(now, rule);
@@ -64,12 +66,12 @@ void TrainingStep::take_turn(const shard::Batch& batch, uint64_t step, bool stop
 // Begins a step: computes and sends the activations of the first layer.
 void TrainingStep::begin(StepState& state, const shard::Batch& batch, uint64_t step, bool stop) {
   state.number = step;
-  state.plan = policy_.begin_step(step);
+  state.began = clock_->now();
   state.gradients.resize(network_.hidden_layers());
   state.forward.batch = &batch;
   state.forward.first_tag = {step, kForwardRound};
-  state.forward.notice = {stop, snapshot_wished_, state.plan.next_micro_batches};
-  split_batch(batch.size(), state.plan.micro_batches, state.forward.ranges);
+  state.forward.notice = {stop, snapshot_wished_, micro_batches_.next()};
+  split_batch(batch.size(), group_.size() == 1 ? 1 : micro_batches_.now(), state.forward.ranges);
   forward_.begin(state.forward);
 }
 

@@ -18,8 +18,8 @@
 #include "node_agent/step/exchange/output_exchange.h"
 #include "node_agent/step/exchange/rounds.h"
 #include "node_agent/step/exchange/sharding.h"
+#include "node_agent/step/micro_batches.h"
 #include "node_agent/step/sharded_forward.h"
-#include "node_agent/step/step_policy.h"
 #include "node_agent/step/step_state.h"
 #include "shard/data/batch/batch.h"
 #include "shard/layers/loss/loss.h"
@@ -41,10 +41,6 @@ class TrainingStep {
   TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group,
                std::unique_ptr<const Clock> clock = std::make_unique<SteadyClock>());
 
-  // Measures the links for `exchange.codec = "auto"`. If any rank calls it, every rank must, before its
-  // first step.
-  void measure_exchange(uint64_t step) { codecs().measure(group_, {step, kMeasureRound}); }
-  CodecChoice& codecs() { return policy_.codecs(); }
   // The number of micro-batches of the last step.
   size_t micro_batches() const { return now_.ranges().size(); }
 
@@ -80,7 +76,9 @@ class TrainingStep {
   comm::Group& group_;
   const std::unique_ptr<shard::LossFunction> loss_;
   const shard::AdamCorrections corrections_;
-  StepPolicy policy_;
+  const comm::ExchangeCodecs codecs_;
+  const std::unique_ptr<const Clock> clock_;
+  MicroBatches micro_batches_;
   ShardedForward forward_;
   OutputExchange output_exchange_;
   GradientExchange gradient_exchange_;

@@ -24,7 +24,7 @@ namespace {
 constexpr const char *kTrainSeconds = "train_seconds", *kValidation = "validation",
                      *kEpochLoss = "epoch_loss", *kUnfitted = "unfitted";
 
-// CheckpointKeeper::RunState::of_ranks begins with these; the state of CodecChoice follows.
+// The numbers of a rank in CheckpointKeeper::RunState::of_ranks. (Earlier releases added more.)
 enum OfRank : size_t { kEpochSum, kEpochSteps, kGatheredSum, kGatheredSteps, kSums };
 constexpr double kMostSteps = 1e15;
 
@@ -133,8 +133,7 @@ void Trainer::Training::throw_if_stopped() const {
   if (outside_.stop_requested) throw Interrupted("stopped before the first step");
 }
 
-// After the loss of a node the ranks may have changed. Then each rank gets the mean of what all ranks had,
-// and the codecs are chosen again.
+// After the loss of a node the ranks may have changed. Then each rank gets the mean of what all ranks had.
 void Trainer::Training::restore_numbers(const std::vector<std::vector<double>>& of_ranks) {
   if (of_ranks.empty()) return;
   const bool same_ranks = of_ranks.size() == static_cast<size_t>(job_.size);
@@ -149,7 +148,6 @@ void Trainer::Training::restore_numbers(const std::vector<std::vector<double>>& 
   if (same_ranks) {
     const std::vector<double>& own = of_ranks[static_cast<size_t>(job_.rank)];
     sums.assign(own.begin(), own.begin() + kSums);
-    codecs_.assign(own.begin() + kSums, own.end());
   }
   statistics_.resume(MeanLoss(sums[kGatheredSum], static_cast<uint64_t>(sums[kGatheredSteps])),
                      MeanLoss(sums[kEpochSum], static_cast<uint64_t>(sums[kEpochSteps])));
@@ -184,7 +182,6 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
 
 void Trainer::Training::go_through(Session& session) {
   if (epoch_loss_) go_on_with_epoch(session);
-  if (!ended() && !session.step.codecs().restore(codecs_)) session.step.measure_exchange(step_);
   while (!ended()) {
     const Due due = one_step(session);
     session.stops = due.stop;
@@ -305,7 +302,7 @@ void Trainer::Training::save_after_epoch(Session& session, Due due) {
   } else if (checkpoints_.written_step() != step_) {
     if (result) checkpoint(session, tag(kBestRound), Purpose::kResult);
   } else {
-    checkpoints_.amend(run_state(session), result ? Purpose::kResult : Purpose::kCheckpoint, session.grid,
+    checkpoints_.amend(run_state(), result ? Purpose::kResult : Purpose::kCheckpoint, session.grid,
                        tag(kBestRound), [&](comm::Tag of_wait) { return wait_for_room(session, of_wait); });
   }
 }
@@ -335,7 +332,7 @@ void Trainer::Training::checkpoint(Session& session, comm::Tag tag, Purpose purp
     began = clock_.now();
     return again;
   };
-  const bool written = checkpoints_.write(run_state(session), purpose, network_, data_.train(), session.grid,
+  const bool written = checkpoints_.write(run_state(), purpose, network_, data_.train(), session.grid,
                                           tag, session.snapshots, wait);
   const double now = clock_.now();
   if (session.budget)
@@ -360,7 +357,7 @@ bool Trainer::Training::wait_for_room(Session& session, comm::Tag tag) const {
                               [](const auto& told) { return told[0] > 0; });
 }
 
-CheckpointKeeper::RunState Trainer::Training::run_state(Session& session) const {
+CheckpointKeeper::RunState Trainer::Training::run_state() const {
   json extra = {{kTrainSeconds, statistics_.train_seconds()},
                 {kTestFingerprint, fingerprint_text(data_.test())}};
   if (data_.validates()) extra[kValidation] = selection_.best().state();
@@ -372,10 +369,6 @@ CheckpointKeeper::RunState Trainer::Training::run_state(Session& session) const 
   numbers[kEpochSteps] = static_cast<double>(epoch.steps());
   numbers[kGatheredSum] = gathered.sum();
   numbers[kGatheredSteps] = static_cast<double>(gathered.steps());
-  if (job_.private_folder) {
-    const std::vector<double> codecs = session.step.codecs().state();
-    numbers.insert(numbers.end(), codecs.begin(), codecs.end());
-  }
   return {.step = step_,
           .best_step = data_.validates() ? selection_.best().step() : step_,
           .extra = std::move(extra),
@@ -449,12 +442,6 @@ void Trainer::Training::report_start(Session& session) {
 // Every few steps all ranks report together. In between, if the steps are slow, rank 0 reports alone: the
 // other ranks need not know how much time has passed on rank 0.
 void Trainer::Training::report_step(Session& session) {
-  if (session.step.codecs().take_changed()) {
-    json event = session.step.codecs().describe();
-    event["event"] = "exchange";
-    event["step"] = step_;
-    emit(session, event);
-  }
   if (schedule_.progress_after(step_)) {
     const RunStatistics::Common common = statistics_.gather(session.grid, step_);
     json event = progress(session, common.loss);

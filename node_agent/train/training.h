@@ -83,7 +83,7 @@ class Trainer::Training {
     if (job_.rank == 0) session.events(event);
   }
 
-  CheckpointKeeper::RunState run_state(Session& session) const;
+  CheckpointKeeper::RunState run_state() const;
   double seconds_left() const;
   float learning_rate(uint64_t step) const;
   bool ended() const { return step_ == schedule_.total_steps() || selection_.exhausted(); }
@@ -106,7 +106,6 @@ class Trainer::Training {
   bool stop_wished_ = false;          // this replica's wish, of which the others do not know yet
   std::optional<double> epoch_loss_;  // mean of an epoch that is over, but not evaluated and reported yet
   bool unfitted_ = false;             // a stop has ended the fit of its classifiers
-  std::vector<double> codecs_;        // CodecChoice::state() of the snapshot that the run goes on from
 };
 
 }  // namespace modelet::agent

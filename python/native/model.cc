@@ -257,7 +257,7 @@ nb::object Model::row_features() const {
 
 nb::object Model::pairs() const {
   const auto& network = const_cast<shard::Predictor&>(predictor_).network();
-  if (!uses_pairs(network.experiment().model)) return nb::none();
+  if (!network.experiment().model.centroids) return nb::none();
   std::vector<uint32_t> features, labels;
   std::vector<float> of_unit, of_value, units;
   for (const auto& modelet : network.modelets()) {
@@ -275,7 +275,7 @@ nb::object Model::pairs() const {
                     network.spread().label(static_cast<uint32_t>(modelet->spec().begin + r)));
       for (size_t i = 0; i < of_row.size(); ++i) {
         of_unit.push_back(factor * units[i]);
-        of_value.push_back(pairs.options().weights ? factor * pairs.weights(r).values[i] : 0.0f);
+        of_value.push_back(pairs.options().exclude_own ? factor * pairs.weights(r).values[i] : 0.0f);
       }
     }
   }

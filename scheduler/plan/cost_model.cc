@@ -94,7 +94,7 @@ double CostModel::active_bytes() const {
                               ? active.rows * experiment_.model.hidden.back()
                               : 0;
   const double direct =
-      ((experiment_.model.centroids ? 1 : 0) + (pairs_have_weights(experiment_.model) ? 1 : 0)) * logits;
+      ((experiment_.model.centroids ? 1 : 0) + (experiment_.model.exclude_own ? 1 : 0)) * logits;
   return (logits + gathered + direct) * sizeof(float) + (pairs ? logits * sizeof(Bf16) : 0);
 }
 
@@ -154,9 +154,8 @@ StepWork CostModel::output_work(const ModeletSpec& modelet) const {
       select.traffic_bytes += projections * sizeof(Bf16);
     }
   }
-  if (uses_pairs(experiment_.model)) {
-    const int passes = (experiment_.model.centroids ? 1 : 0) +
-                       (pairs_have_weights(experiment_.model) ? 1 : 0) + (experiment_.model.pairs ? 1 : 0);
+  if (experiment_.model.centroids) {
+    const int passes = experiment_.model.exclude_own ? 2 : 1;
     const double of_label = static_cast<double>(most_pairs(modelet, experiment_, shape_)) /
                             static_cast<double>(modelet.neurons());
     work.at(StepPhase::kSelect).reference_seconds +=

@@ -27,21 +27,19 @@ void add_direct(const Direct& direct, const BatchFeatures& features, std::span<c
   for (size_t first = 0; first < rows.size(); first += labels.size()) {
     const size_t now = std::min(labels.size(), rows.size() - first);
     const std::span<const uint32_t> of_labels = rows.subspan(first, now);
-    if (pairs.options().centroids) {
-      units.clear();
-      for (const uint32_t row : of_labels) units.resize(units.size() + pairs.features(row).size());
-      float* next = units.data();
-      for (size_t i = 0; i < now; ++i) {
-        labels[i] = {pairs.features(of_labels[i]), next};
-        pairs.unit_values(of_labels[i], scales, next);
-        next += labels[i].features.size();
-      }
-      lanes.multiply(features, std::span(labels).first(now));
-      for (size_t i = 0; i < now; ++i)
-        lanes.add_sums(i, 1, features.inverse_lengths(), logits + (first + i) * stride);
-      lanes.clear();
+    units.clear();
+    for (const uint32_t row : of_labels) units.resize(units.size() + pairs.features(row).size());
+    float* next = units.data();
+    for (size_t i = 0; i < now; ++i) {
+      labels[i] = {pairs.features(of_labels[i]), next};
+      pairs.unit_values(of_labels[i], scales, next);
+      next += labels[i].features.size();
     }
-    if (pairs.options().weights) {
+    lanes.multiply(features, std::span(labels).first(now));
+    for (size_t i = 0; i < now; ++i)
+      lanes.add_sums(i, 1, features.inverse_lengths(), logits + (first + i) * stride);
+    lanes.clear();
+    if (pairs.options().exclude_own) {
       for (size_t i = 0; i < now; ++i) labels[i] = pairs.weights(of_labels[i]);
       lanes.multiply(features, std::span(labels).first(now));
       for (size_t i = 0; i < now; ++i) lanes.add_sums(i, 1, nullptr, logits + (first + i) * stride);

@@ -58,7 +58,7 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
     for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
   });
   network_.set_scoring();
-  if (!uses_pairs(index().experiment.model)) return;
+  if (!index().experiment.model.centroids) return;
   std::vector<PairsOfLayer> layer;
   for (const Modelet* modelet : network_.output().modelets())
     layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});

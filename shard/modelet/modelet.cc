@@ -56,7 +56,7 @@ ModeletOptions modelet_options(const Experiment& experiment, bool trainable) {
   return {.precision = experiment.model.precision,
           .optimizer = trainable ? std::optional(experiment.optimizer.kind) : std::nullopt,
           .sampling = experiment.sampling,
-          .pairs = pair_options(experiment, trainable),
+          .pairs = pair_options(experiment),
           .output_modelets = experiment.modelets.output_modelets,
           .seed = experiment.train.seed};
 }
@@ -77,7 +77,7 @@ Modelet::Modelet(const ModeletSpec& spec, const ModeletOptions& options, Paramet
       common_(common_rows(spec, options)) {
   // Kernels store whole vectors; parse_experiment() accepts no other width.
   MODELET_CHECK(parameters_.cols() % kVectorFloats == 0, "width of a layer");
-  if (spec.kind == LayerKind::kOutput && options.pairs.used())
+  if (spec.kind == LayerKind::kOutput && options.pairs.used)
     direct_ = Direct{
         .pairs = Pairs(options.pairs, spec.begin, spec.neurons()),
         .scales = Parameters({.rows = 1, .cols = kVectorFloats}, Precision::kFp32, options.optimizer, 0),

@@ -66,13 +66,12 @@ void add_pairs(const Pairs& pairs, std::vector<Tensor>& tensors) {
   tensors.push_back(tensor("pairs.offsets", {pairs.offsets().size()}, pairs.offsets()));
   tensors.push_back(tensor("pairs.features", {pairs.size()}, pairs.features()));
   tensors.push_back(tensor("pairs.positives", {pairs.neurons()}, pairs.positives()));
-  if (pairs.options().centroids) tensors.push_back(tensor("pairs.sums", {pairs.size()}, pairs.sums()));
-  if (pairs.options().weights) tensors.push_back(tensor("pairs.weights", {pairs.size()}, pairs.weights()));
+  tensors.push_back(tensor("pairs.sums", {pairs.size()}, pairs.sums()));
+  if (pairs.options().exclude_own) tensors.push_back(tensor("pairs.weights", {pairs.size()}, pairs.weights()));
   if (pairs.options().classifiers > 0) {
     tensors.push_back(tensor("pairs.classifiers", {pairs.size()}, pairs.classifiers()));
     tensors.push_back(tensor("pairs.classifier_bias", {pairs.neurons()}, pairs.classifier_biases()));
   }
-  if (pairs.keeps_squares()) tensors.push_back(tensor("pairs.squares", {pairs.size()}, pairs.squares()));
 }
 
 void restore_pairs(Pairs& pairs, const SafetensorsFile& file, uint64_t features) {
@@ -86,9 +85,8 @@ void restore_pairs(Pairs& pairs, const SafetensorsFile& file, uint64_t features)
       pairs.restore({.offsets = file.values<uint64_t>("pairs.offsets", {rows + 1}),
                      .features = file.values<uint32_t>("pairs.features", {count}),
                      .positives = file.values<uint32_t>("pairs.positives", {rows}),
-                     .sums = floats("pairs.sums", options.centroids, count),
-                     .weights = floats("pairs.weights", options.weights, count),
-                     .squares = floats("pairs.squares", pairs.keeps_squares(), count),
+                     .sums = file.values<float>("pairs.sums", {count}),
+                     .weights = floats("pairs.weights", options.exclude_own, count),
                      .classifiers = floats("pairs.classifiers", options.classifiers > 0, count),
                      .classifier_biases = floats("pairs.classifier_bias", options.classifiers > 0, rows)},
                     features);

@@ -80,7 +80,7 @@ class Model(ProgramTest):
         lsh = ("--set", "sampling.mode=lsh", "--set", "sampling.uniform=64", "--set", "model.hidden=[64,32]", "--set", "train.epochs=1")
         tables = ("--set", "sampling.retrieval=tables", "--set", "sampling.bits=4", "--set", "sampling.rehash_every=7")
         seen = set()
-        direct = ("--set", "model.centroids=true", "--set", "model.pairs=true", "--set", "model.classifiers=1")
+        direct = ("--set", "model.centroids=true", "--set", "model.exclude_own=true", "--set", "model.classifiers=1")
         for name, settings in (("previews", direct), ("tables", tables), ("tables-bf16", (*tables, "--set", "model.precision=bf16"))):
             _, end = self.trained(f"documented-{name}", *lsh, *settings)
             (report,) = (json.loads(line) for line in self.run_program(sys.executable, source / "experiments/python/read_checkpoint.py",

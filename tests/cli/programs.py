@@ -47,7 +47,7 @@ checkpoint_every = 1000000
 STEPS_PER_EPOCH = 25  # 1600 rows
 LABELS = 200
 # Events of a run. All of them have a time (docs/events.md).
-RUN_EVENTS = {"preparing", "recipe", "sending", "fetching", "started", "progress", "evaluating", "exchange", "epoch", "checkpoint", "replanned", "finished",
+RUN_EVENTS = {"preparing", "recipe", "sending", "fetching", "started", "progress", "evaluating", "epoch", "checkpoint", "replanned", "finished",
               "interrupted", "failed"}
 WHEN_SLOW = {"preparing", "evaluating"}  # events of work that takes longer than some seconds
 TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"

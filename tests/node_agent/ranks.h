@@ -128,7 +128,6 @@ inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
     append(std::as_bytes(direct->pairs.features()));
     append(std::as_bytes(direct->pairs.sums()));
     append(std::as_bytes(direct->pairs.weights()));
-    append(std::as_bytes(direct->pairs.squares()));
   }
   if (const shard::Retrieval* retrieval = modelet.retrieval()) {
     if (const auto& low_rank = retrieval->low_rank; low_rank && low_rank->ready()) {

@@ -164,7 +164,7 @@ def test_partial_fit_goes_on_after_fit():
 
 def test_partial_fit_makes_a_direct_path_of_all_parts():
     X, Y = words(600, 60, seed=5)
-    classifier = quick(settings={"model.pairs": True})
+    classifier = quick(settings={"model.centroids": True})
     for part in range(3):
         rows = slice(200 * part, 200 * (part + 1))
         classifier.partial_fit(X[rows], Y[rows])

@@ -16,7 +16,7 @@ def in_onnxruntime(path, inputs):
 SETTINGS = [{}, {"model.hidden": [32, 16]}, {"model.precision": "bf16", "data.normalize": "none"},
             {"model.centroids": True, "sampling.prior": 1, "model.loss": "softmax", "sampling.mode": "uniform", "sampling.uniform": 16},
             {"model.centroids": True, "model.classifiers": 2, "model.loss": "sigmoid", "model.rare_trust": 0.3},
-            {"model.pairs": True, "data.normalize": "none"}, {"model.centroids": True, "model.pairs": True, "data.normalize": "none"},
+            {"model.centroids": True, "data.normalize": "none"},
             {"model.loss": "sigmoid", "modelets.output_modelets": 1, "modelets.hidden_columns": 16},
             {"sampling.mode": "lsh", "sampling.top": 4}, {"sampling.mode": "lsh", "sampling.retrieval": "tables", "sampling.top": 4}]
 

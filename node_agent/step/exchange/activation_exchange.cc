@@ -10,22 +10,19 @@ constexpr std::byte kStop{1}, kSnapshot{2};  // bits of the wishes
 
 }  // namespace
 
-ActivationExchange::ActivationExchange(const Sharding& sharding, comm::Group& group, CodecChoice* codecs)
+ActivationExchange::ActivationExchange(const Sharding& sharding, comm::Group& group,
+                                       const comm::Codec& codec)
     : sharding_(sharding),
       group_(group),
-      codecs_(codecs),
-      exact_(comm::codec_of(CodecKind::kNone)),
+      codec_(codec),
       notices_(static_cast<size_t>(sharding.size())),
       theirs_(notices_.size()) {}
 
 void ActivationExchange::send(comm::Tag tag, size_t layer, ConstMatrix rows, const StepNotice* notice) {
   if (sharding_.size() == 1) return;
   mine_.clear();
-  for (const ColumnRange& columns : sharding_.columns(layer, sharding_.rank())) {
-    const ConstMatrix block = rows.columns(columns.first, columns.count);
-    if (codecs_ != nullptr) codecs_->look_at_activations(block);
-    mine_.push_back({codecs_ == nullptr ? &exact_ : &codecs_->activations(), block});
-  }
+  for (const ColumnRange& columns : sharding_.columns(layer, sharding_.rank()))
+    mine_.push_back({&codec_, rows.columns(columns.first, columns.count)});
   Bytes bytes{};
   if (notice != nullptr) {
     if (notice->stop) bytes[kWishes] |= kStop;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/array/matrix.h"
+#include "comm/codec/codec.h"
 #include "comm/collectives/group.h"
-#include "node_agent/step/exchange/codec_choice.h"
 #include "node_agent/step/exchange/sharding.h"
 
 namespace modelet::agent {
@@ -25,8 +25,8 @@ struct StepNotice {
 
 class ActivationExchange {
  public:
-  // All arguments must outlive this object. Without `codecs` activations travel exactly.
-  ActivationExchange(const Sharding& sharding, comm::Group& group, CodecChoice* codecs);
+  // All arguments must outlive this object.
+  ActivationExchange(const Sharding& sharding, comm::Group& group, const comm::Codec& codec);
 
   // Sends this rank's columns of the rows [samples, width] of some samples, and `notice` if it is not null.
   // Does not wait.
@@ -42,8 +42,7 @@ class ActivationExchange {
 
   const Sharding& sharding_;
   comm::Group& group_;
-  CodecChoice* const codecs_;  // may be null
-  const comm::Codec& exact_;
+  const comm::Codec& codec_;
   std::vector<Bytes> notices_;  // [size]
   // Members only to reuse their memory.
   std::vector<comm::OutBlock> mine_;

@@ -5,12 +5,11 @@
 namespace modelet::agent {
 
 comm::OutBlock GradientEncoder::block(ConstMatrix values, StepPlace place, GradientKind kind,
-                                      size_t first_row, size_t first_column, int to) {
-  codecs_.look_at_gradients(to, values);
+                                      size_t first_row, size_t first_column) const {
   Rng rng(seed_, {kStreamQuantise, place.step, kind.exchange, static_cast<uint64_t>(rank_), kind.matrix,
                   first_column});
   if (place.first_sample != 0) rng = rng.stream(place.first_sample);
-  return {&codecs_.gradients(to), values, {rng.next(), first_row}};
+  return {&codec_, values, {rng.next(), first_row}};
 }
 
 }  // namespace modelet::agent

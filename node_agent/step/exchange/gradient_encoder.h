@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "base/array/matrix.h"
+#include "comm/codec/codec.h"
 #include "comm/messaging/block.h"
-#include "node_agent/step/exchange/codec_choice.h"
 
 namespace modelet::agent {
 
@@ -28,17 +28,17 @@ constexpr GradientKind hidden_gradient(size_t from_top) { return {200 + from_top
 
 class GradientEncoder {
  public:
-  // `seed`: the run's. `codecs` must outlive this object.
-  GradientEncoder(uint64_t seed, int rank, CodecChoice& codecs) : seed_(seed), rank_(rank), codecs_(codecs) {}
+  // `seed`: the run's. `codec` must outlive this object.
+  GradientEncoder(uint64_t seed, int rank, const comm::Codec& codec) : seed_(seed), rank_(rank), codec_(codec) {}
 
-  // Makes a block for rank `to`. `first_row` and `first_column` are its place in the whole matrix.
+  // Makes a block. `first_row` and `first_column` are its place in the whole matrix.
   comm::OutBlock block(ConstMatrix values, StepPlace place, GradientKind kind, size_t first_row,
-                       size_t first_column, int to);
+                       size_t first_column) const;
 
  private:
   const uint64_t seed_;
   const int rank_;
-  CodecChoice& codecs_;
+  const comm::Codec& codec_;
 };
 
 }  // namespace modelet::agent

@@ -19,10 +19,10 @@ ConstMatrix pack_columns(ConstMatrix matrix, const std::vector<ColumnRange>& col
 }  // namespace
 
 GradientExchange::GradientExchange(uint64_t seed, const Sharding& sharding, comm::Group& group,
-                                   CodecChoice& codecs)
+                                   const comm::Codec& codec)
     : sharding_(sharding),
       group_(group),
-      encoder_(seed, sharding.rank(), codecs),
+      encoder_(seed, sharding.rank(), codec),
       packed_(static_cast<size_t>(sharding.size())) {}
 
 ConstMatrix GradientExchange::sum(StepPlace place, size_t from_top, size_t layer, ConstMatrix partial) {
@@ -36,7 +36,7 @@ ConstMatrix GradientExchange::sum(StepPlace place, size_t from_top, size_t layer
       blocks_.push_back({nullptr, packed});  // stays here
     else
       blocks_.push_back(encoder_.block(packed, place, hidden_gradient(from_top), 0,
-                                       columns.empty() ? 0 : columns.front().first, rank));
+                                       columns.empty() ? 0 : columns.front().first));
   }
   const Matrix sum = sum_.resize(partial.rows, sharding_.own_columns(layer));
   group_.reduce_scatter_sum(comm::Tag{place.step, kBackwardRound}.later(from_top), blocks_, sum);

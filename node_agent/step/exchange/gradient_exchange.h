@@ -16,7 +16,7 @@ namespace modelet::agent {
 class GradientExchange {
  public:
   // All references must outlive this object. `seed`: the run's.
-  GradientExchange(uint64_t seed, const Sharding& sharding, comm::Group& group, CodecChoice& codecs);
+  GradientExchange(uint64_t seed, const Sharding& sharding, comm::Group& group, const comm::Codec& codec);
 
   // Adds up all ranks' `partial` [B, width of `layer`] in rank order. Returns this rank's columns of the sum,
   // side by side: [B, own columns]. The result is valid until the next call. `from_top` counts layers

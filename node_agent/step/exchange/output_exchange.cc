@@ -21,14 +21,14 @@ void append_packed(Matrix packed, const std::vector<ColumnRange>& columns,
 }  // namespace
 
 OutputExchange::OutputExchange(shard::Network& network, bool normalised, const Sharding& sharding,
-                               comm::Group& group, CodecChoice& codecs)
+                               comm::Group& group, const comm::Codec& codec)
     : output_(network.output()),
       normalised_(normalised),
       layer_(network.hidden_layers() - 1),
       sharding_(sharding),
       group_(group),
       exact_(comm::codec_of(CodecKind::kNone)),
-      encoder_(network.experiment().train.seed, sharding.rank(), codecs),
+      encoder_(network.experiment().train.seed, sharding.rank(), codec),
       received_(static_cast<size_t>(sharding.size())),
       statistics_(received_.size()),
       to_(received_.size()),
@@ -45,8 +45,7 @@ void OutputExchange::send(StepPlace place, size_t i, SampleRange range) {
     const auto append = [&](ConstMatrix matrix, GradientKind kind) {
       const ConstMatrix rows = matrix.row_range(range.begin, range.size());
       for (const ColumnRange& c : sharding_.columns(layer_, rank))
-        out.push_back(
-            encoder_.block(rows.columns(c.first, c.count), place, kind, range.begin, c.first, rank));
+        out.push_back(encoder_.block(rows.columns(c.first, c.count), place, kind, range.begin, c.first));
     };
     out.push_back({&exact_, output_.statistics().columns(range.begin, range.size())});
     append(output_.positive(), kOutputPositive);

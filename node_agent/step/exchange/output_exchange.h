@@ -24,7 +24,7 @@ class OutputExchange {
  public:
   // All references must outlive this object. `normalised`: LossFunction::normalised().
   OutputExchange(shard::Network& network, bool normalised, const Sharding& sharding, comm::Group& group,
-                 CodecChoice& codecs);
+                 const comm::Codec& codec);
 
   // Sends micro-batch i, which the output layer has computed. Does not wait.
   void send(StepPlace place, size_t i, SampleRange range);

@@ -14,7 +14,6 @@
 
 namespace modelet::agent {
 
-inline constexpr uint16_t kMeasureRounds = 32;  // CodecChoice::measure()
 inline constexpr uint16_t kLabelRounds = 1001;  // complete_labels()
 // Evaluator: for each batch, one for each hidden layer and one more.
 inline constexpr uint16_t kEvaluationRounds = 60000;
@@ -26,11 +25,8 @@ inline constexpr uint16_t kClassifierRounds = 64 * (kMaxHiddenLayers + 1) + 32;
 
 // The first round of each operation.
 enum Round : uint16_t {
-  // Before the first step of a session.
-  kMeasureRound = 0,
-
   // In a step.
-  kForwardRound = kMeasureRound + kMeasureRounds,  // for each hidden layer upwards, one for each micro-batch
+  kForwardRound = 0,  // for each hidden layer upwards, one for each micro-batch
   kOutputRound = kForwardRound + kMaxHiddenLayers * kMaxMicroBatches,  // one for each micro-batch
   kBackwardRound = kOutputRound + kMaxMicroBatches,                    // for each hidden layer downwards
   kClipRound = kBackwardRound + kMaxHiddenLayers,

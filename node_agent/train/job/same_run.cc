@@ -43,7 +43,6 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"model.loss", then.model.loss == now.model.loss},
       {"model.centroids", then.model.centroids == now.model.centroids},
       {"model.classifiers", (then.model.classifiers > 0) == (now.model.classifiers > 0)},
-      {"model.pairs", then.model.pairs == now.model.pairs},
       {"model.exclude_own", then.model.exclude_own == now.model.exclude_own},
       {"model.centroid_pairs", then.model.centroid_pairs == now.model.centroid_pairs},
       {"data.validation", then.data.validation == now.data.validation, true},

@@ -207,7 +207,7 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
       kMemoryShare * static_cast<double>(machine.memory_bytes))
     rules.set("model.centroid_pairs", std::to_string(kMostPairs),
               "all of them would take more than half of the memory");
-  if (facts.own_excluded && uses_pairs(rules.now().model))
+  if (facts.own_excluded && rules.now().model.centroids)
     rules.set("model.exclude_own", "true",
               "features and labels are the same items, and no sample has one as both");
   if (!rules.now().model.centroids) return;
@@ -219,7 +219,7 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
   const bool doubted =
       mostly_rare(facts) && facts.often_share > kMuchOften && rules.now().model.loss == Loss::kSigmoid;
   const bool much_doubted = doubted && facts.rows > kFewSamples;
-  if (rules.now().sampling.mode == SamplingMode::kUniform && !rules.now().sampling.logq)
+  if (rules.now().sampling.mode == SamplingMode::kUniform)
     rules.set("sampling.prior", much_doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
   rules.set("model.centroid_share", much_doubted ? "0.9" : "0.8",
             "hidden layers know the samples of rare labels by heart");
@@ -337,18 +337,16 @@ GivenKeys given_settings(const std::string& origin, std::vector<std::string> set
   struct Implied {
     const char *given, *neutral;  // with this value, as toml_text() writes it, the key needs nothing
     const char *key, *value;
-    const char* instead;  // a key that will do as well
   };
-  constexpr std::array<Implied, 3> kImplied = {
-      {{"model.exclude_own", "false", "model.centroids", "true", "model.pairs"},
-       {"model.rare_trust", "1", "model.loss", "sigmoid", ""},
-       {"sampling.logq", "false", "model.loss", "softmax", ""}}};
+  constexpr std::array<Implied, 2> kImplied = {
+      {{"model.exclude_own", "false", "model.centroids", "true"},
+       {"model.rare_trust", "1", "model.loss", "sigmoid"}}};
   const std::map<std::string, std::string> values = given_values("", origin, settings);
   std::set<std::string> keys = given_keys("", origin, settings);
   for (const Implied& each : kImplied) {
     const auto given = values.find(each.given);
     if (given == values.end() || given->second == each.neutral) continue;
-    if (keys.contains(each.instead) || !keys.insert(each.key).second) continue;
+    if (!keys.insert(each.key).second) continue;
     settings.push_back(std::string(each.key) + "=" + each.value);
   }
   return {parse_experiment("", origin, settings), std::move(keys)};
@@ -419,9 +417,7 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
   const bool classifiers = has_classifiers(recipe.model);
   // If most labels are rare, a short trial would favour softmax, which learns the frequent ones first.
   if (classifiers && facts.labels >= kManyLabels) return all;  // studies of such data have decided everything
-  if (recipe.model.centroids && !classifiers && recipe.cluster.replicas == 1)
-    offer("pairs", {{"model.pairs", "true", "single features say a lot about single labels"}});
-  else if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2 && all_have_labels(recipe, facts))
+  if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2 && all_have_labels(recipe, facts))
     offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});
   else if (recipe.model.loss == Loss::kSoftmax)
     offer("loss sigmoid", {{"model.loss", "sigmoid", "each label is a question of its own"}});

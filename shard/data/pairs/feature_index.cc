@@ -16,7 +16,7 @@ void for_each_pair(std::span<const PairsOfLayer> layer, const Use& use) {
   for (const auto& [pairs, first, scales] : layer)
     for (size_t row = 0; row < pairs.neurons(); ++row) {
       const std::span<const uint32_t> features = pairs.features(row);
-      const float* const weights = pairs.options().weights ? pairs.weights(row).values : nullptr;
+      const float* const weights = pairs.options().exclude_own ? pairs.weights(row).values : nullptr;
       units.resize(features.size());
       pairs.unit_values(row, scales, units.data());
       for (size_t i = 0; i < features.size(); ++i)

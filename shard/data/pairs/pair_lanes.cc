@@ -64,18 +64,4 @@ void PairLanes::clear() {
     for (const uint32_t feature : labels_[lane].features) values_[batch_->place(feature) * kLanes + lane] = 0;
 }
 
-void PairLanes::collect(const BatchFeatures& batch, const float* gradients, size_t count, size_t stride) {
-  reserve(batch);
-  batch_ = &batch;
-  const Batch& samples = batch.batch();
-  std::fill_n(sums_.begin(), samples.size() * kLanes, 0.0f);
-  for (size_t lane = 0; lane < count; ++lane)
-    for (size_t s = 0; s < samples.size(); ++s) sums_[s * kLanes + lane] = gradients[lane * stride + s];
-  kernels::weighted_row_sums(samples.feature_offsets.data(), batch.count(), samples.feature_samples.data(),
-                             samples.feature_values.data(), sums_.data(), kLanes, values_.data() + kLanes,
-                             kLanes);
-}
-
-void PairLanes::clear_gradients() { std::fill_n(values_.begin(), (batch_->count() + 1) * kLanes, 0.0f); }
-
 }  // namespace modelet::shard

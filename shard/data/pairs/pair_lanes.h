@@ -1,9 +1,8 @@
 // PairLanes: sparse products of a batch with the pairs of up to 16 labels at a time, a label in each lane of
 // a vector. The values of the pairs are laid out as rows, one for each feature of the batch: [features, 16].
-// Then both products are sums of rows, weighted by the samples' values (kernels::weighted_row_sums):
+// Then the products are sums of rows, weighted by the samples' values (kernels::weighted_row_sums):
 //
-//   out [label, sample]      = sum over the sample's features of x_f * value of (f, label)
-//   gradient of (f, label)   = sum over the samples with f of x_f * gradient [label, sample]
+//   out [label, sample] = sum over the sample's features of x_f * value of (f, label)
 //
 // The cost depends on the pairs of these labels and on the features of the batch, not on the number of
 // labels. Owns scratch memory; for one thread at a time.
@@ -37,15 +36,6 @@ class PairLanes {
   float squares_among(size_t label, size_t sample) const;
   // Must follow each multiply().
   void clear();
-
-  // `gradients` [count, stride >= samples]: gradients with respect to the sums of `count` <= kLanes labels.
-  // Afterwards gradient() returns the gradient of a pair, which it finds by the pair's feature.
-  void collect(const BatchFeatures& batch, const float* gradients, size_t count, size_t stride);
-  float gradient(size_t label, uint32_t feature) const {
-    return values_[batch_->place(feature) * kLanes + label];
-  }
-  // Must follow each collect().
-  void clear_gradients();
 
  private:
   const BatchFeatures* batch_ = nullptr;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -28,9 +27,8 @@ class FeatureSums {
     for (const uint32_t feature : found_) sums_[feature] = seen_[feature] = 0;
     found_.clear();
     if (own) add(*own, 0);
-    const bool has_sums = before.options().centroids;
     for (size_t i = 0; i < before.features(label).size(); ++i)
-      add(before.features(label)[i], has_sums ? before.sums(label).values[i] : kLargest);
+      add(before.features(label)[i], before.sums(label).values[i]);
     for (const uint32_t row : rows) {
       const Sample sample = data.sample(row);
       for (size_t i = 0; i < sample.features.size(); ++i) add(sample.features[i], sample.values[i]);
@@ -50,8 +48,6 @@ class FeatureSums {
   float sum(uint32_t feature) const { return sums_[feature]; }
 
  private:
-  static constexpr float kLargest = std::numeric_limits<float>::infinity();
-
   void add(uint32_t feature, float value) {
     if (seen_[feature] == 0) found_.push_back(feature);
     seen_[feature] = 1;
@@ -72,16 +68,12 @@ size_t frequency_class(uint32_t samples) {
   return static_cast<size_t>(std::ranges::upper_bound(kFirst, samples) - kFirst.begin());
 }
 
-PairOptions pair_options(const Experiment& experiment, bool trainable) {
-  return {.centroids = experiment.model.centroids,
-          .weights = pairs_have_weights(experiment.model),
-          .trained = experiment.model.pairs,
+PairOptions pair_options(const Experiment& experiment) {
+  return {.used = experiment.model.centroids,
           .exclude_own = experiment.model.exclude_own,
           .most = experiment.model.centroid_pairs,
           .classifiers = experiment.model.centroids ? experiment.model.classifiers : 0,
-          .scored_share = experiment.model.centroid_share,
-          .trainable = trainable,
-          .adaptive = experiment.optimizer.kind != OptimizerKind::kSgd};
+          .scored_share = experiment.model.centroid_share};
 }
 
 Pairs::Pairs(const PairOptions& options, size_t first, size_t neurons)
@@ -120,9 +112,8 @@ void Pairs::add(const Dataset& data, std::span<const uint32_t> rows, const Label
   });
   std::partial_sum(offsets_.begin(), offsets_.end(), offsets_.begin());
   features_.resize(offsets_.back());
-  sums_.resize(options_.centroids ? features_.size() : 0);
-  weights_.assign(options_.weights ? features_.size() : 0, 0.0f);
-  squares_.assign(keeps_squares() ? features_.size() : 0, 0.0f);
+  sums_.resize(features_.size());
+  weights_.assign(options_.exclude_own ? features_.size() : 0, 0.0f);
   clear_classifiers();
   for_each([&](size_t neuron, const FeatureSums& added, std::span<const uint32_t> found) {
     const auto at = static_cast<std::ptrdiff_t>(offsets_[neuron]);
@@ -130,27 +121,24 @@ void Pairs::add(const Dataset& data, std::span<const uint32_t> rows, const Label
     if (const std::optional<uint32_t> own = own_feature(neuron))
       weights_[offsets_[neuron] +
                static_cast<size_t>(std::ranges::lower_bound(found, *own) - found.begin())] = kOwnWeight;
-    keep_trained(before, neuron);
-    if (!options_.centroids) return;
+    keep_fitted(before, neuron);
     std::ranges::transform(found, sums_.begin() + at, [&](uint32_t feature) { return added.sum(feature); });
   });
   set_norms();
 }
 
-// What was trained or fitted of a label.
-void Pairs::keep_trained(const Pairs& before, size_t row) {
+// The classifier of a label.
+void Pairs::keep_fitted(const Pairs& before, size_t row) {
+  if (classifiers_.empty() || before.classifiers_.empty()) return;
   const std::span<const uint32_t> now = features(row), then = before.features(row);
   for (size_t i = 0; i < then.size(); ++i) {
     const auto found = std::ranges::lower_bound(now, then[i]);
     if (found == now.end() || *found != then[i]) continue;
     const uint64_t to = offsets_[row] + static_cast<uint64_t>(found - now.begin()),
                    from = before.offsets_[row] + i;
-    if (!weights_.empty()) weights_[to] = before.weights_[from];
-    if (!squares_.empty()) squares_[to] = before.squares_[from];
-    if (!classifiers_.empty()) classifiers_[to] = before.classifiers_[from];
+    classifiers_[to] = before.classifiers_[from];
   }
-  if (!classifier_biases_.empty() && !before.classifier_biases_.empty())
-    classifier_biases_[row] = before.classifier_biases_[row];
+  classifier_biases_[row] = before.classifier_biases_[row];
 }
 
 bool Pairs::restore(const Stored& stored, uint64_t feature_count) {
@@ -165,7 +153,6 @@ bool Pairs::restore(const Stored& stored, uint64_t feature_count) {
   positives_.assign(stored.positives.begin(), stored.positives.end());
   sums_.assign(stored.sums.begin(), stored.sums.end());
   weights_.assign(stored.weights.begin(), stored.weights.end());
-  squares_.assign(stored.squares.begin(), stored.squares.end());
   classifiers_.assign(stored.classifiers.begin(), stored.classifiers.end());
   classifier_biases_.assign(stored.classifier_biases.begin(), stored.classifier_biases.end());
   set_norms();
@@ -190,13 +177,12 @@ void Pairs::unit_values(size_t row, std::span<const float, kFrequencyClasses> sc
     std::copy(classifiers_.data() + begin, classifiers_.data() + end, out);
   else
     std::fill_n(out, end - begin, 0.0f);
-  if (!options_.centroids || norms_[row] == 0) return;
+  if (norms_[row] == 0) return;
   const float scale = scales[frequency_class(positives_[row])] / norms_[row];
   for (uint64_t i = begin; i < end; ++i) out[i - begin] += scale * sums_[i];
 }
 
 void Pairs::set_norms() {
-  if (!options_.centroids) return;
   for (size_t row = 0; row < neurons(); ++row) {
     double squares = 0;
     for (uint64_t i = offsets_[row]; i < offsets_[row + 1]; ++i) squares += double{sums_[i]} * sums_[i];
@@ -206,7 +192,7 @@ void Pairs::set_norms() {
 
 size_t Pairs::memory_bytes() const {
   return features_.size() * sizeof(uint32_t) +
-         (sums_.size() + weights_.size() + squares_.size() + classifiers_.size()) * sizeof(float) +
+         (sums_.size() + weights_.size() + classifiers_.size()) * sizeof(float) +
          neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float)) +
          classifier_biases_.size() * sizeof(float);
 }

@@ -1,26 +1,24 @@
 // Pairs: the direct path from features to the labels of one output modelet, beside the hidden layers. A pair
 // is a feature and a label that occur together in a training sample. The direct path adds to a logit
 //
-//     logit(x, l) += scale[class of l] * cos(x, centroid_l) + sum over f of x_f weight_fl
+//     logit(x, l) += scale[class of l] * cos(x, centroid_l)
 //
-// from two arrays over the pairs of label l, and a third one that only scoring uses:
+// from an array over the pairs of label l. Two more arrays are for scoring and for model.exclude_own:
 //
 //     sums      The sum of the label's training samples, which is the direction of its centroid. A sample x
 //               is as near to the label as cos(x, centroid). This is what a nearest-neighbour search or a
 //               label tree sees, and what a narrow hidden layer forgets about rare labels (Rocchio, 1971; Yu
 //               et al., "PECOS", JMLR 2022). Five scales are learned, one for each class of label frequency
 //               (Modelet::direct()).
-//     weights   One trained weight for each pair: a linear classifier for each label, which knows only the
-//               features that occur with the label.
 //     classifiers
 //               What is fitted after training (shard/layers/scoring/classifiers.h). When a sample is scored,
 //               sum over f of x_f / |x| * classifier_fl is added to the logit.
+//     weights   With model.exclude_own, sum over f of x_f * weight_fl is added to the logit.
 //
 // model.exclude_own is for data whose features and labels are the same items, where a sample's features are
 // never its labels. Hidden layers learn this badly, because they have to learn it for each item separately,
 // and centroids know only which features labels have. So each label gets one more pair, with the feature of
-// the label's own number and with kOwnWeight as its weight. If weights are not trained, all other weights
-// stay 0.
+// the label's own number and with kOwnWeight as its weight. All other weights are 0.
 //
 // Pairs belong to the modelet's rows and are sharded with them. They follow from the training rows alone:
 // build() gives the same result whatever the nodes and threads. If a model goes on with other samples, add()
@@ -28,7 +26,6 @@
 // labels.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -56,18 +53,13 @@ inline constexpr float kExcluded = -1000;
 
 // What an experiment says about pairs.
 struct PairOptions {
-  bool centroids = false, weights = false;
-  bool trained = false;      // whether the weights are trained
+  bool used = false;         // whether there is a direct path
   bool exclude_own = false;  // each label has a pair with the feature of its number, of weight kOwnWeight
   uint32_t most = 0;         // most pairs of a label; 0: all
   float classifiers = 0;     // weight of the labels' linear classifiers; 0: there are none
   float scored_share = 1;    // factor of the centroids' scales when rare labels are scored
-  bool trainable = true;
-  bool adaptive = true;  // steps of Adagrad, for which each weight keeps a sum of squares; else of SGD
-
-  bool used() const { return centroids || weights; }
 };
-PairOptions pair_options(const Experiment& experiment, bool trainable);
+PairOptions pair_options(const Experiment& experiment);
 
 // The pairs of one label in one of the arrays, for products.
 struct LabelPairs {
@@ -84,8 +76,8 @@ class Pairs {
   void build(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
              ThreadPool& pool);
   // Adds those of further rows: sums and positives become what build() makes of all rows, and pairs that were
-  // there keep their weights and classifiers. If a label may not have more pairs (PairOptions::most), those with
-  // the largest sums stay; without sums, those that were there.
+  // there keep their classifiers. If a label may not have more pairs (PairOptions::most), those with
+  // the largest sums stay.
   void add(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread, ThreadPool& pool);
 
   const PairOptions& options() const { return options_; }
@@ -98,8 +90,8 @@ class Pairs {
   std::span<const uint32_t> features(size_t row) const {
     return std::span(features_).subspan(offsets_[row], offsets_[row + 1] - offsets_[row]);
   }
-  // If the options have them.
   LabelPairs sums(size_t row) const { return {features(row), sums_.data() + offsets_[row]}; }
+  // Only with exclude_own.
   LabelPairs weights(size_t row) const { return {features(row), weights_.data() + offsets_[row]}; }
 
   // How the label is scored: out [pairs of the row] = the factors of x_f / |x| for a sample x, which are those
@@ -112,34 +104,27 @@ class Pairs {
   void set_classifier(size_t row, std::span<const float> weights, float factor, float bias);
   float classifier_bias(size_t row) const { return classifier_biases_.empty() ? 0 : classifier_biases_[row]; }
 
-  // One step of the weights of a row; gradient(i) returns the gradient of its i-th pair, 0 if the batch lacks
-  // the feature.
-  template <class Gradient>
-  void update(size_t row, float rate, const Gradient& gradient);
-
   // The arrays as a checkpoint keeps them. The caller of restore() has checked the sizes. It returns false if
   // the values cannot be pairs: offsets that do not ascend, or features that do not exist.
   std::span<const uint64_t> offsets() const { return offsets_; }
   std::span<const uint32_t> features() const { return features_; }
   std::span<const float> sums() const { return sums_; }
   std::span<const float> weights() const { return weights_; }
-  std::span<const float> squares() const { return squares_; }
   std::span<const float> classifiers() const { return classifiers_; }
   std::span<const float> classifier_biases() const { return classifier_biases_; }
   std::span<const uint32_t> positives() const { return positives_; }
   struct Stored {
     std::span<const uint64_t> offsets;
     std::span<const uint32_t> features, positives;
-    std::span<const float> sums, weights, squares, classifiers, classifier_biases;  // those of the options
+    std::span<const float> sums, weights, classifiers, classifier_biases;  // those of the options
   };
   bool restore(const Stored& stored, uint64_t feature_count);
-  bool keeps_squares() const { return options_.trained && options_.trainable && options_.adaptive; }
 
   size_t memory_bytes() const;
 
  private:
   void set_norms();
-  void keep_trained(const Pairs& before, size_t row);
+  void keep_fitted(const Pairs& before, size_t row);
 
   PairOptions options_;
   size_t first_, feature_count_ = 0;
@@ -147,22 +132,10 @@ class Pairs {
   std::vector<uint32_t> positives_;       // [neurons]
   std::vector<float> norms_;              // [neurons]
   AlignedVector<uint32_t> features_;      // [pairs]
-  AlignedVector<float> sums_;             // [pairs], or empty
+  AlignedVector<float> sums_;             // [pairs]
   AlignedVector<float> weights_;          // [pairs], or empty
-  AlignedVector<float> squares_;          // [pairs] of gradients, or empty
   AlignedVector<float> classifiers_;      // [pairs], or empty
   std::vector<float> classifier_biases_;  // [neurons], or empty
 };
-
-template <class Gradient>
-void Pairs::update(size_t row, float rate, const Gradient& gradient) {
-  constexpr float kTiny = 1e-10f;  // Adagrad's epsilon, squared
-  for (uint64_t i = offsets_[row]; i < offsets_[row + 1]; ++i) {
-    const float g = gradient(i - offsets_[row]);
-    if (g == 0) continue;
-    if (options_.adaptive) squares_[i] += g * g;
-    weights_[i] -= rate * g / (options_.adaptive ? std::sqrt(squares_[i] + kTiny) : 1.0f);
-  }
-}
 
 }  // namespace modelet::shard

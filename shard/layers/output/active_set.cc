@@ -47,10 +47,6 @@ void BatchLabels::assign(const Batch& batch, const LabelSpread& spread, std::spa
     }
 }
 
-float logq_correction(size_t drawn, size_t from) {
-  return static_cast<float>(std::log(static_cast<double>(from) / static_cast<double>(drawn)));
-}
-
 void ActiveSetSampler::add(uint32_t row) {
   active_[row / 64] |= uint64_t{1} << (row % 64);
   set_.rows.push_back(row);

@@ -51,14 +51,6 @@ class BatchLabels {
   std::vector<uint32_t> neurons_;  // of the batch's labels
 };
 
-// The logQ correction of a row that takes part with the probability `drawn` / `from` (both at least 1): -log
-// of that probability, which is added to its logit. With it, exp(logit) summed over the draws is, on average,
-// the sum over all rows that they were drawn from. Labels and retrieved rows take part for certain and need
-// no correction. So the sampled softmax estimates the normaliser of the full one without bias (Bengio,
-// Senecal, 2008; Jean et al., ACL 2015, section 3.1; Yi et al., RecSys 2019). The probabilities are
-// conditional on the batch, hence exact.
-float logq_correction(size_t drawn, size_t from);
-
 // Which samples of a batch retrieve neurons: all of them, or one in `every`.
 struct QueryTurn {
   size_t every = 1, first = 0;

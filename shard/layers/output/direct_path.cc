@@ -36,11 +36,9 @@ void DirectPath::assign(const Active& active) {
     classes_[a] = static_cast<uint8_t>(frequency_class(pairs_of(a).positives(active.neurons[a].row)));
   for (size_t c = 0; c < kFrequencyClasses; ++c) scales_[c] = modelets_[0]->direct()->scale(c);
   own_.resize(active.targets.size());
-  if (options_.pairs.centroids) {
-    cosines_.reserve(neurons * columns_);
-    class_sums_.reserve(active.pieces.size() * kFrequencyClasses * columns_);
-  }
-  if (options_.pairs.weights) sums_.reserve(neurons * columns_);
+  cosines_.reserve(neurons * columns_);
+  class_sums_.reserve(active.pieces.size() * kFrequencyClasses * columns_);
+  if (options_.pairs.exclude_own) sums_.reserve(neurons * columns_);
   for (PairLanes& lanes : lanes_) lanes.reserve(features_);
   pool_.for_pieces(active.pieces.size(), 1, [&](size_t i, size_t) { compute(active.pieces[i]); });
 }
@@ -49,8 +47,8 @@ void DirectPath::compute(const ActiveRange& piece) {
   PairLanes& lanes = lanes_[pool_.thread_index()];
   for (size_t first = piece.first; first < piece.first + piece.count; first += kLanes) {
     const size_t count = std::min(kLanes, piece.first + piece.count - first);
-    if (options_.pairs.centroids) compute_cosines(first, count, lanes);
-    if (options_.pairs.weights) compute_sums(first, count, lanes);
+    compute_cosines(first, count, lanes);
+    if (options_.pairs.exclude_own) compute_sums(first, count, lanes);
   }
 }
 
@@ -96,7 +94,6 @@ void DirectPath::compute_sums(size_t first, size_t count, PairLanes& lanes) {
     float* const sums = sums_.data() + (first + i) * columns_;
     std::fill_n(sums, columns_, 0.0f);
     lanes.add_sums(i, 1, nullptr, sums);
-    if (!options_.pairs.exclude_own) continue;
     // A sample may have an item as feature and as label after all. The own pair would hide the label's logit, so
     // then the sum does not count.
     for (size_t t = active_.offsets[first + i]; t < active_.offsets[first + i + 1]; ++t)
@@ -109,8 +106,8 @@ void DirectPath::add_logits(const ActiveRange& piece, SampleRange range, float* 
   for (size_t i = 0; i < piece.count; ++i) {
     const size_t a = piece.first + i;
     float* const row = logits + i * columns_;
-    if (options_.pairs.weights) kernels::add(sums_.data() + a * columns_ + range.begin, row, range.columns());
-    if (!options_.pairs.centroids) continue;
+    if (options_.pairs.exclude_own)
+      kernels::add(sums_.data() + a * columns_ + range.begin, row, range.columns());
     kernels::axpy(scales_[classes_[a]], cosines_.data() + a * columns_ + range.begin, row, range.columns());
     for (size_t t = active_.offsets[a]; t < active_.offsets[a + 1]; ++t)
       if (const uint32_t sample = active_.targets[t].sample; sample >= range.begin && sample < range.end)
@@ -119,7 +116,6 @@ void DirectPath::add_logits(const ActiveRange& piece, SampleRange range, float* 
 }
 
 void DirectPath::read_activations(size_t i, SampleRange range, const float* activations) {
-  if (!options_.pairs.centroids) return;
   const ActiveRange& piece = active_.pieces[i];
   float* const sums = class_sums_.data() + i * kFrequencyClasses * columns_;
   for (size_t c = 0; c < kFrequencyClasses; ++c)
@@ -137,7 +133,6 @@ void DirectPath::read_activations(size_t i, SampleRange range, const float* acti
 
 // Pieces are added in order, so the result does not depend on threads.
 void DirectPath::fill_statistics(SampleRange range, Matrix statistics) const {
-  if (!options_.pairs.centroids) return;
   for (size_t r = 0; r < kScaleStatistics; ++r)
     std::fill_n(statistics.row(r) + range.begin, range.columns(), 0.0f);
   for (size_t i = 0; i < active_.pieces.size(); ++i)
@@ -147,42 +142,6 @@ void DirectPath::fill_statistics(SampleRange range, Matrix statistics) const {
   for (size_t t = 0; t < active_.targets.size(); ++t)
     if (const uint32_t sample = active_.targets[t].sample; sample >= range.begin && sample < range.end)
       statistics.row(kFrequencyClasses + own_[t].frequency_class)[sample] += own_[t].cosine;
-}
-
-// Calls use(neuron, lane, lanes) with the gradients of a piece's pairs.
-template <class Use>
-void DirectPath::for_each_lanes(const ActiveRange& piece, const float* gradients, const Use& use) {
-  PairLanes& lanes = lanes_[pool_.thread_index()];
-  for (size_t first = 0; first < piece.count; first += kLanes) {
-    const size_t count = std::min(kLanes, piece.count - first);
-    lanes.collect(features_, gradients + first * columns_, count, columns_);
-    for (size_t lane = 0; lane < count; ++lane) use(piece.first + first + lane, lane, lanes);
-    lanes.clear_gradients();
-  }
-}
-
-void DirectPath::update_weights(const ActiveRange& piece, const float* gradients, const UpdateRule& rule) {
-  if (!options_.pairs.trained) return;
-  const float rate = rule.learning_rate * options_.pairs_rate;
-  for_each_lanes(piece, gradients, [&](size_t a, size_t lane, const PairLanes& lanes) {
-    const size_t row = active_.neurons[a].row;
-    Pairs& pairs = pairs_of(a);
-    const std::span<const uint32_t> features = pairs.features(row);
-    pairs.update(row, rate,
-                 [&](size_t i) { return rule.gradient_scale * lanes.gradient(lane, features[i]); });
-  });
-}
-
-double DirectPath::square_sum(const ActiveRange& piece, const float* gradients) {
-  double sum = 0;
-  if (!options_.pairs.trained) return sum;
-  for_each_lanes(piece, gradients, [&](size_t a, size_t lane, const PairLanes& lanes) {
-    for (const uint32_t feature : pairs_of(a).features(active_.neurons[a].row)) {
-      const double g = lanes.gradient(lane, feature);
-      sum += g * g;
-    }
-  });
-  return sum;
 }
 
 DirectPath::ScaleGradient DirectPath::scale_gradient(const BatchLoss& loss,

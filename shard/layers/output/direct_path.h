@@ -1,6 +1,6 @@
 // DirectPath: the direct path from features to labels (shard/data/pairs/pairs.h) within a step of the shared
 // output layer. It computes what the direct path adds to the logits of the active neurons, and trains its
-// scales and weights.
+// scales.
 //
 // What it adds needs no activations, so it is computed for the whole batch when the active set is known. For
 // the labels of a sample x, x is taken out of the sums (leave-one-out): the cosine is cos(x, sums - x), and
@@ -12,8 +12,8 @@
 // rows of OutputLayer::statistics(). From them every rank computes the same gradient. Nothing else travels.
 //
 // Order of calls in a step: assign; for each range of samples add_logits and read_activations of each piece,
-// then fill_statistics; after all ranges update_weights of each piece, and update_scales. Functions on
-// different pieces may run at the same time.
+// then fill_statistics; after all ranges update_scales. Functions on different pieces may run at the same
+// time.
 #pragma once
 
 #include <array>
@@ -68,11 +68,6 @@ class DirectPath {
   void read_activations(size_t i, SampleRange range, const float* activations);
   void fill_statistics(SampleRange range, Matrix statistics) const;
 
-  // `gradients` [count, padded B]: gradients with respect to the logits of a piece. update_weights() makes
-  // one step of the weights of its pairs. square_sum() is the sum of the squares of their gradients.
-  void update_weights(const ActiveRange& piece, const float* gradients, const UpdateRule& rule);
-  double square_sum(const ActiveRange& piece, const float* gradients);
-
   // scale_gradient(): the gradient with respect to the scales, from the statistics of all ranks; the rows
   // from `first` on are those of the direct path.
   using ScaleGradient = std::array<float, kVectorFloats>;
@@ -88,13 +83,10 @@ class DirectPath {
   };
 
   const Pairs& pairs_of(size_t a) const { return modelets_[active_.neurons[a].modelet]->direct()->pairs; }
-  Pairs& pairs_of(size_t a) { return modelets_[active_.neurons[a].modelet]->direct()->pairs; }
   void compute(const ActiveRange& piece);
   void compute_cosines(size_t first, size_t count, PairLanes& lanes);
   void compute_sums(size_t first, size_t count, PairLanes& lanes);
   OwnCosine own_cosine(const Target& target, size_t lane, const PairLanes& lanes) const;
-  template <class Use>
-  void for_each_lanes(const ActiveRange& piece, const float* gradients, const Use& use);
 
   std::vector<Modelet*> modelets_;
   const OutputOptions options_;
@@ -104,9 +96,9 @@ class DirectPath {
   size_t columns_ = 0;  // padded B
   std::array<float, kFrequencyClasses> scales_{};
   std::vector<uint8_t> classes_;  // [active]
-  Scratch<float> cosines_;        // [active, padded B], 0 for a label's own samples; only with centroids
+  Scratch<float> cosines_;        // [active, padded B], 0 for a label's own samples
   std::vector<OwnCosine> own_;    // [targets]
-  Scratch<float> sums_;           // [active, padded B]; only with weights
+  Scratch<float> sums_;           // [active, padded B] of weights; only with exclude_own
   Scratch<float> class_sums_;     // [pieces, kFrequencyClasses, padded B]
   std::vector<PairLanes> lanes_;  // [threads]
 };

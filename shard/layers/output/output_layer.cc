@@ -51,17 +51,17 @@ OutputLayer::OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& op
       pool_(pool),
       loss_(make_loss(options.loss)),
       rehash_(pool) {
-  if (options.pairs.used()) direct_.emplace(modelets_, options, pool);
+  if (options.pairs.used) direct_.emplace(modelets_, options, pool);
 }
 
 DirectPath::ScaleGradient OutputLayer::scale_gradient(const BatchLoss& loss,
                                                       std::span<const ConstMatrix> statistics) const {
-  if (!options_.pairs.centroids) return {};
+  if (!options_.pairs.used) return {};
   return DirectPath::scale_gradient(loss, statistics, kStatistics, samples_);
 }
 
 void OutputLayer::update_scales(const DirectPath::ScaleGradient& gradient, const UpdateRule& rule) {
-  if (options_.pairs.centroids) direct_->update_scales(gradient, rule);
+  if (options_.pairs.used) direct_->update_scales(gradient, rule);
 }
 
 void OutputLayer::resize(size_t samples, size_t width) {

@@ -80,7 +80,7 @@ class OutputLayer {
  protected:
   OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options, ThreadPool& pool);
   void resize(size_t samples, size_t width);
-  size_t statistics_rows() const { return kStatistics + (options_.pairs.centroids ? kScaleStatistics : 0); }
+  size_t statistics_rows() const { return kStatistics + (options_.pairs.used ? kScaleStatistics : 0); }
 
   std::vector<Modelet*> modelets_;
   const OutputOptions options_;

@@ -13,7 +13,6 @@ struct OutputOptions {
   Precision precision = Precision::kFp32;
   Experiment::Sampling sampling;
   PairOptions pairs;
-  float pairs_rate = 1;     // Experiment::Model::pairs_rate
   float input_dropout = 0;  // rate at which a training batch's features were left out
   uint64_t neurons = 0;     // of the whole layer
   uint32_t modelets = 1;    // that it is divided into
@@ -24,8 +23,7 @@ inline OutputOptions output_options(const Experiment& experiment, uint64_t neuro
   return {.loss = experiment.model.loss,
           .precision = experiment.model.precision,
           .sampling = experiment.sampling,
-          .pairs = pair_options(experiment, true),
-          .pairs_rate = experiment.model.pairs_rate,
+          .pairs = pair_options(experiment),
           .input_dropout = experiment.train.input_dropout,
           .neurons = neurons,
           .modelets = experiment.modelets.output_modelets,

@@ -28,7 +28,6 @@ struct SampleSets {
   std::vector<uint32_t> rows;   // ascending within a sample
   std::vector<float> values;    // logits; activations from forward() on
   std::vector<uint8_t> is_label;
-  std::vector<float> corrections;  // logQ, added to the logits
 };
 
 // An active neuron of a sample.
@@ -63,7 +62,6 @@ class PerSampleOutputLayer final : public OutputLayer {
 
  private:
   void forward_sample(size_t s, ConstMatrix hidden);
-  float draw_correction(uint64_t draws, size_t neurons) const;
   template <class Use>
   void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor,
                              const Use& use);
@@ -99,7 +97,6 @@ void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64
     sets.offsets.assign(1, 0);
     sets.rows.clear();
     sets.is_label.clear();
-    sets.corrections.clear();
     std::vector<uint32_t>&labels = labels_here_, &rows = rows_, &certain = certain_;
     auto label = labels_.of(m).begin();
     for (size_t s = 0; s < batch.size(); ++s) {
@@ -112,7 +109,6 @@ void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64
       std::sort(certain.begin(), certain.end());
       certain.erase(std::unique(certain.begin(), certain.end()), certain.end());
       const uint32_t draws = samplers_[m].draws(certain.size());
-      const float correction = draw_correction(draws, spec.neurons());
       rows = certain;
       Rng rng(options_.seed, {kStreamUniform, spec.layer, spec.begin, step, batch.first + s});
       for (uint32_t i = 0; i < draws; ++i) rows.push_back(rng.below(static_cast<uint32_t>(spec.neurons())));
@@ -121,19 +117,11 @@ void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64
       for (const uint32_t row : rows) {
         sets.rows.push_back(row);
         sets.is_label.push_back(std::binary_search(labels.begin(), labels.end(), row) ? 1 : 0);
-        sets.corrections.push_back(std::binary_search(certain.begin(), certain.end(), row) ? 0 : correction);
       }
       sets.offsets.push_back(sets.rows.size());
     }
     sets.values.resize(sets.rows.size());
   }
-}
-
-// The draws of a sample may repeat: a row is among them with the probability that not all of them miss it.
-float PerSampleOutputLayer::draw_correction(uint64_t draws, size_t neurons) const {
-  if (!options_.sampling.logq || draws == 0) return 0;
-  const double missed = static_cast<double>(draws) * std::log1p(-1 / static_cast<double>(neurons));
-  return static_cast<float>(-std::log(-std::expm1(missed)));
 }
 
 void PerSampleOutputLayer::forward(ConstMatrix hidden, ConstMatrix, SampleRange range) {
@@ -152,7 +140,7 @@ void PerSampleOutputLayer::forward_sample(size_t s, ConstMatrix hidden) {
     SampleSets& sets = sets_[m];
     const Parameters& p = modelets_[m]->parameters();
     for (size_t i = sets.offsets[s]; i < sets.offsets[s + 1]; ++i) {
-      sets.values[i] = p.logit(sets.rows[i], hidden.row(s)) + sets.corrections[i];
+      sets.values[i] = p.logit(sets.rows[i], hidden.row(s));
       maximum = std::max(maximum, sets.values[i]);
       if (sets.is_label[i] == 0) continue;
       target += sets.values[i];

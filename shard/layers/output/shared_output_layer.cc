@@ -93,7 +93,7 @@ class SharedOutputLayer final : public OutputLayer {
   Queries queries_;
   std::unique_ptr<OutputProducts> products_;
   std::vector<ActiveNeuron> neurons_;
-  std::vector<float> biases_;        // [active] with the logQ correction
+  std::vector<float> biases_;        // [active]
   std::vector<ActiveRange> pieces_;  // ranges of the products, divided into kPiece
   Scratch<float> activations_;       // [active, padded B]; logits of a piece until activate() has passed it
 
@@ -111,23 +111,17 @@ void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t 
   resize(batch.size(), hidden.cols);
   batch_ = &batch;
   neurons_.clear();
-  biases_.clear();
   targets_.clear();
   select_in_modelets(batch, hidden, step);
   for (uint32_t m = 0; m < modelets_.size(); ++m) {
     const ActiveSet& set = samplers_[m].set();
     const size_t first = neurons_.size();
     for (const uint32_t row : set.rows) neurons_.push_back({m, row});
-    make_room(biases_, neurons_.size());
-    biases_.resize(neurons_.size(), 0.0f);
-    if (options_.sampling.logq && set.drawn > 0) {
-      const size_t certain = set.rows.size() - set.drawn, free = modelets_[m]->spec().neurons() - certain;
-      std::fill(biases_.end() - static_cast<std::ptrdiff_t>(set.drawn), biases_.end(),
-                logq_correction(set.drawn, free));
-    }
     for (const Target& target : set.targets)
       targets_.push_back({target.sample, static_cast<uint32_t>(first) + target.active});
   }
+  make_room(biases_, neurons_.size());
+  biases_.assign(neurons_.size(), 0.0f);
   by_sample_.sort_by(&Target::sample, targets_, batch.size());
   by_neuron_.sort_by(&Target::active, by_sample_.targets, neurons_.size());
   target_logits_.resize(targets_.size());
@@ -262,8 +256,7 @@ void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
   }
 }
 
-// Calls use(piece, gradients, gradient) for all pieces; gradients [count, padded B] are those by the logits,
-// gradient(i) is that of the piece's neuron i. Gradients with respect to the logits are written beside the
+// Calls use(piece, gradient) for all pieces; gradient(i) is that of the piece's neuron i. Gradients with respect to the logits are written beside the
 // activations, in the cache: the activations stay unchanged for another call.
 template <class Use>
 void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float* target_factor,
@@ -281,7 +274,7 @@ void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float
     }
     float* const rows = gradient_rows_.mine();
     products_->gradient_rows(piece.count, gradients, rows);
-    use(piece, gradients, [&](size_t a) {
+    use(piece, [&](size_t a) {
       return RowGradient{rows + a * width_, kernels::sum(gradients + a * columns_, columns_)};
     });
   });
@@ -289,35 +282,31 @@ void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float
 
 double SharedOutputLayer::gradient_square_sum(ConstMatrix, const float* factor, const float* target_factor) {
   square_sums_.resize(neurons_.size());  // added in order: the same whatever the threads
-  for_each_gradient_piece(
-      factor, target_factor, [&](const ActiveRange& piece, const float* gradients, const auto& gradient) {
-        for (size_t a = 0; a < piece.count; ++a) {
-          const RowGradient row = gradient(a);
-          square_sums_[piece.first + a] =
-              double{kernels::sum_squares(row.weights, width_)} + double{row.bias} * row.bias;
-        }
-        if (direct_ && piece.count > 0) square_sums_[piece.first] += direct_->square_sum(piece, gradients);
-      });
+  for_each_gradient_piece(factor, target_factor, [&](const ActiveRange& piece, const auto& gradient) {
+    for (size_t a = 0; a < piece.count; ++a) {
+      const RowGradient row = gradient(a);
+      square_sums_[piece.first + a] =
+          double{kernels::sum_squares(row.weights, width_)} + double{row.bias} * row.bias;
+    }
+  });
   return std::accumulate(square_sums_.begin(), square_sums_.end(), 0.0);
 }
 
 void SharedOutputLayer::update(ConstMatrix, const float* factor, const float* target_factor,
                                const UpdateRule& rule) {
-  for_each_gradient_piece(factor, target_factor,
-                          [&](const ActiveRange& piece, const float* by_logits, const auto& gradient) {
-                            const auto row = [&](size_t a) {
-                              const ActiveNeuron neuron = neurons_[piece.first + a];
-                              return ParameterRow{modelets_[neuron.modelet]->parameters(), neuron.row};
-                            };
-                            const auto gradients = [&](size_t first, std::span<RowGradient> rows) {
-                              for (size_t i = 0; i < rows.size(); ++i) rows[i] = gradient(first + i);
-                            };
-                            update_rows(piece.count, neurons_.size() - piece.first, rule, row, gradients);
-                            for (size_t a = piece.first; a < piece.first + piece.count; ++a)
-                              if (Retrieval* retrieval = modelets_[neurons_[a].modelet]->retrieval())
-                                retrieval->changed[neurons_[a].row] = 1;
-                            if (direct_) direct_->update_weights(piece, by_logits, rule);
-                          });
+  for_each_gradient_piece(factor, target_factor, [&](const ActiveRange& piece, const auto& gradient) {
+    const auto row = [&](size_t a) {
+      const ActiveNeuron neuron = neurons_[piece.first + a];
+      return ParameterRow{modelets_[neuron.modelet]->parameters(), neuron.row};
+    };
+    const auto gradients = [&](size_t first, std::span<RowGradient> rows) {
+      for (size_t i = 0; i < rows.size(); ++i) rows[i] = gradient(first + i);
+    };
+    update_rows(piece.count, neurons_.size() - piece.first, rule, row, gradients);
+    for (size_t a = piece.first; a < piece.first + piece.count; ++a)
+      if (Retrieval* retrieval = modelets_[neurons_[a].modelet]->retrieval())
+        retrieval->changed[neurons_[a].row] = 1;
+  });
 }
 
 }  // namespace

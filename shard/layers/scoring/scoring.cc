@@ -12,7 +12,7 @@ std::vector<float> log_activity(const Modelet& modelet, const Experiment::Sampli
                                 const Experiment::Train& train, const DataShape& shape) {
   const std::vector<uint32_t>& counts = modelet.label_counts();
   std::vector<float> logs(counts.size(), 0.0f);
-  if (sampling.mode == SamplingMode::kFull || sampling.logq) return logs;  // training has no such bias
+  if (sampling.mode == SamplingMode::kFull) return logs;  // training has no such bias
 
   // A sample is in the batch with this chance; a label is not if none of its samples is. With lsh_per_sample, each
   // sample draws labels of its own, so it counts as a batch.

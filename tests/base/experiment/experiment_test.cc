@@ -191,7 +191,7 @@ TEST(Experiment, RangesAreChecked) {
   EXPECT_THAT(error_of(kData + "[model]\nloss = \"softmx\"\n"),
               HasSubstr("is 'softmx'; it must be one of softmax, sigmoid"));
   EXPECT_THAT(error_of(kData + "[exchange]\ncodec = \"int7\"\n"),
-              HasSubstr("is 'int7'; it must be one of none, bf16, int8, int4, topk, auto, same"));
+              HasSubstr("is 'int7'; it must be one of none, bf16, int8, int4, same"));
   EXPECT_THAT(error_of(kData + "[train]\nmetric = \"\"\n"),
               HasSubstr("train.metric is ''; it must be a word"));
   EXPECT_THAT(error_of(kData + "[train]\nmetric = \"a b\"\n"), HasSubstr("a word"));
@@ -212,8 +212,6 @@ TEST(Experiment, FieldsAreCheckedTogether) {
   EXPECT_THAT(error_of(many, {"sampling.mode=lsh"}),
               HasSubstr(":8: sampling.top is 21, more than the 20 candidates"));
   EXPECT_THAT(error_of(kData, {"sampling.rank=24"}), HasSubstr("must be a multiple of 16"));
-  EXPECT_THAT(error_of(kData, {"sampling.logq=true", "model.loss=sigmoid"}), HasSubstr("sampling.logq"));
-  EXPECT_NO_THROW(parse(kData, {"sampling.logq=true"}));
   EXPECT_THAT(error_of(kData, {"model.rare_trust=0.5"}), HasSubstr("which softmax does not have"));
   EXPECT_NO_THROW(parse(kData, {"model.rare_trust=0.5", "model.loss=sigmoid"}));
   EXPECT_THAT(error_of(kData, {"model.rare_trust=0", "model.loss=sigmoid"}), HasSubstr("0.01 to 1"));
@@ -225,8 +223,20 @@ TEST(Experiment, FieldsAreCheckedTogether) {
   EXPECT_THAT(parse(kData, {"csv.text=title"}).csv.text, ::testing::ElementsAre("title"));
   EXPECT_THAT(parse(kData, {"csv.text="}).csv.text, ::testing::IsEmpty());
   EXPECT_THAT(error_of(kData, {"csv.text=title,body"}), HasSubstr("write several as csv.text=["));
-  EXPECT_THAT(error_of(kData, {"exchange.codec=topk"}), HasSubstr("exchange.gradient_codec"));
   EXPECT_THAT(error_of(kData, {"exchange.codec=same"}), HasSubstr("nothing to be the same as"));
+}
+
+// Experiments and checkpoints of earlier releases have all keys of that time.
+TEST(Experiment, RemovedKeysAreIgnoredOnlyWhereTheyHadNoEffect) {
+  EXPECT_EQ(to_toml(parse(kData + "[model]\npairs = false\npairs_rate = 1.0\n[sampling]\nlogq = false\n")),
+            to_toml(parse(kData)));
+  EXPECT_EQ(error_of(kData + "[model]\npairs = true\n"),
+            "/runs/quickstart.toml:5: model.pairs was removed: linear classifiers learn more: set "
+            "model.centroids = true and model.classifiers = 1");
+  EXPECT_THAT(error_of(kData + "[model]\npairs_rate = 2\n"), HasSubstr("model.pairs_rate was removed"));
+  EXPECT_THAT(error_of(kData + "[sampling]\nlogq = \"yes\"\n"), HasSubstr("sampling.prior"));
+  EXPECT_THAT(error_of(kData, {"sampling.logq=false"}), HasSubstr("sampling.logq was removed"));
+  EXPECT_THAT(error_of(kData, {"exchange.codec=topk"}), HasSubstr("is 'topk'; it must be one of none, bf16, int8, int4"));
 }
 
 TEST(Experiment, PatienceNeedsHeldOutSamples) {

@@ -25,7 +25,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr CodecKind kStochastic[] = {CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopk};
+constexpr CodecKind kStochastic[] = {CodecKind::kInt8, CodecKind::kInt4};
 
 std::vector<std::byte> encode(const Codec& codec, ConstMatrix values, Rounding rounding = {1}) {
   std::vector<std::byte> bytes(codec.max_bytes(values.rows, values.cols));
@@ -52,8 +52,8 @@ std::vector<float> normal_values(size_t count, uint64_t seed) {
 TEST(Codec, AreFoundByKindAndId) {
   std::vector<const Codec*> found;
   for (const CodecKind kind : all_values<CodecKind>()) {
-    if (kind == CodecKind::kAuto || kind == CodecKind::kSame) {
-      EXPECT_DEATH(codec_of(kind), "name no codec");
+    if (kind == CodecKind::kSame) {
+      EXPECT_DEATH(codec_of(kind), "names no codec");
       continue;
     }
     found.push_back(&codec_of(kind));
@@ -64,15 +64,14 @@ TEST(Codec, AreFoundByKindAndId) {
   EXPECT_EQ(find_codec(uint8_t{200}), nullptr);
 }
 
-TEST(Codec, PlansAssumeInt8ForAutoAndTheCodecOfActivationsForSame) {
-  const auto assumed = [](const Experiment::Exchange& exchange) {
+TEST(Codec, GradientsHaveTheCodecOfActivationsUnlessTheyHaveTheirOwn) {
+  const auto named = [](const Experiment::Exchange& exchange) {
     const ExchangeCodecs codecs = exchange_codecs(exchange);
-    return std::pair(codecs.activations->kind(), codecs.gradients->kind());
+    return std::pair(codecs.activations.kind(), codecs.gradients.kind());
   };
-  EXPECT_EQ(assumed({.codec = CodecKind::kBf16}), std::pair(CodecKind::kBf16, CodecKind::kBf16));
-  EXPECT_EQ(assumed({.codec = CodecKind::kAuto}), std::pair(CodecKind::kInt8, CodecKind::kInt8));
-  EXPECT_EQ(assumed({.codec = CodecKind::kNone, .gradient_codec = CodecKind::kAuto}),
-            std::pair(CodecKind::kNone, CodecKind::kInt8));
+  EXPECT_EQ(named({.codec = CodecKind::kBf16}), std::pair(CodecKind::kBf16, CodecKind::kBf16));
+  EXPECT_EQ(named({.codec = CodecKind::kNone, .gradient_codec = CodecKind::kInt4}),
+            std::pair(CodecKind::kNone, CodecKind::kInt4));
 }
 
 TEST(Codec, ErrorBoundHoldsForEveryShapeAndStride) {
@@ -96,7 +95,7 @@ TEST(Codec, ErrorBoundHoldsForEveryShapeAndStride) {
               ASSERT_EQ(x, y);
             } else if (kind == CodecKind::kBf16) {
               ASSERT_LE(std::abs(x - y), std::abs(x) * 0x1p-8f);
-            } else if (kind != CodecKind::kTopk || y != 0) {  // within a step, which is rounded up to a bf16
+            } else {  // within a step, which is rounded up to a bf16
               ASSERT_LE(std::abs(x - y), max / (kind == CodecKind::kInt4 ? 7 : 127) * 1.01f)
                   << rows << " x " << cols;
             }
@@ -329,62 +328,6 @@ TEST_P(IntCodec, RoundingOfNeighboursIsIndependent) {
     }
     EXPECT_NEAR(product / static_cast<double>(count), 0, 5 * 0.25 / std::sqrt(static_cast<double>(count)))
         << lag;
-  }
-}
-
-// A row of whole steps whose largest magnitude is the largest number, with many equal magnitudes.
-std::vector<float> whole_steps(size_t count, bool negative, Rng& rng) {
-  std::vector<float> values(count);
-  const uint32_t levels = 1 + rng.below(40);
-  for (float& value : values) {
-    value = static_cast<float>(rng.below(levels));
-    if (negative && rng.below(2) == 0) value = -value;
-  }
-  values[rng.below(static_cast<uint32_t>(count))] = negative ? -127 : 255;
-  return values;
-}
-
-// topk keeps the largest eighth, by magnitude, of each 64 values, and of equal values the first ones. The
-// test finds them by sorting.
-TEST(TopK, KeepsTheLargestOfEveryWordAsInt8DoesAndNothingElse) {
-  const Codec& codec = codec_of(CodecKind::kTopk);
-  on_all_instruction_sets([&](const char* target) {
-    Rng rng(6);
-    for (size_t cols = 1; cols < 200; ++cols) {
-      const std::vector<float> values = whole_steps(cols, cols % 3 != 0, rng);
-      std::vector<float> expected(cols);
-      size_t kept = 0;
-      for (size_t first = 0; first < cols; first += 64) {
-        std::vector<size_t> order(std::min<size_t>(64, cols - first));
-        std::iota(order.begin(), order.end(), first);
-        const size_t most = (order.size() + 7) / 8;
-        std::ranges::stable_sort(order, std::ranges::greater(),
-                                 [&](size_t c) { return std::abs(values[c]); });
-        for (size_t i = 0; i < most; ++i) {
-          expected[order[i]] = values[order[i]];
-          kept += values[order[i]] != 0 ? 1 : 0;
-        }
-      }
-      for (const Rounding rounding : {kNearest, Rounding{3}})
-        ASSERT_EQ(round_trip(codec, values, 1, rounding), expected) << target << ", " << cols << " columns";
-      ASSERT_EQ(encode(codec, {values.data(), 1, cols, cols}).size(), 2 + (cols + 7) / 8 + kept);
-    }
-  });
-}
-
-TEST(TopK, EqualMagnitudesAreNotAllLost) {
-  std::vector<float> values(64, 0.25f), expected(64);
-  for (size_t i = 0; i < 8; ++i) expected[i] = values[i] = i % 2 == 0 ? 0.25f : -0.25f;
-  const std::vector<float> decoded = round_trip(codec_of(CodecKind::kTopk), values, 1, kNearest);
-  for (size_t i = 0; i < 64; ++i) EXPECT_NEAR(decoded[i], expected[i], 0.003f) << i;
-}
-
-TEST(TopK, RefusesWhatIsNotFinite) {
-  for (const float bad : {kInfinity, -kInfinity, NAN}) {
-    std::vector<float> values(34, 1.0f);
-    values[33] = bad;
-    EXPECT_THAT([&] { round_trip(codec_of(CodecKind::kTopk), values, 1); },
-                ::testing::ThrowsMessage<Error>(::testing::HasSubstr("topk: row 0 of a 1 x 34 matrix")));
   }
 }
 

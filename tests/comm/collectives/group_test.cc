@@ -119,8 +119,6 @@ float step_of(const Codec& codec) {
       return 0;
     case CodecKind::kInt4:
       return 0.15f;
-    case CodecKind::kTopk:
-      return 1;
     default:
       return 0.01f;
   }

@@ -62,7 +62,7 @@ class ReplicaSyncTest : public ::testing::TestWithParam<Case> {
     for (int rank = 0; rank < size; ++rank)
       ranks_.push_back(std::make_unique<Rank>(experiment_, shape_, owner, rank % ranks, ranks,
                                               rank == 0 ? kSeveralThreads : 1));
-    if (uses_pairs(experiment_.model)) build_pairs(ranks_, data_);
+    if (experiment_.model.centroids) build_pairs(ranks_, data_);
     auto groups = make_groups(size);
     std::vector<std::vector<double>> losses(static_cast<size_t>(size));
     comm::testing::run_ranks(groups, [&](comm::Group& group) {
@@ -170,7 +170,7 @@ TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
   experiment_.optimizer.kind = GetParam().optimizer;
   experiment_.model.precision = GetParam().precision;
   experiment_.model.centroids = GetParam().centroids;
-  for (const CodecKind codec : {CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopk}) {
+  for (const CodecKind codec : {CodecKind::kInt8, CodecKind::kInt4}) {
     experiment_.exchange.codec = codec;
     const auto settle_at_the_end = [](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
       if (step == 8)
@@ -297,7 +297,7 @@ TEST_F(AveragingTest, SettlingGivesWhatWasKeptBackTheShareThatItHad) {
   // The round in which each replica changes the row once: both in the same round, or one after the other.
   for (const std::array<int, 2> when : {std::array{0, 0}, {0, 1}, {1, 0}})
     for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam})
-      for (const CodecKind codec : {CodecKind::kNone, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopk}) {
+      for (const CodecKind codec : {CodecKind::kNone, CodecKind::kInt8, CodecKind::kInt4}) {
         experiment_.optimizer.kind = kind;
         experiment_.exchange.codec = codec;
         std::vector<float> before(cols());

@@ -175,7 +175,7 @@ TEST_P(AllocationTest, NoneAfterWarmUp) {
   const DataShape shape{.features = data.features(), .labels = data.labels()};
   Experiment experiment;
   experiment.model = {.hidden = c.hidden, .loss = c.loss, .precision = c.precision};
-  experiment.model.centroids = experiment.model.pairs = c.direct;
+  experiment.model.centroids = c.direct;
   experiment.modelets = {.hidden_columns = 16, .output_modelets = 4};
   experiment.sampling.mode = c.mode;
   experiment.sampling.uniform = 200;

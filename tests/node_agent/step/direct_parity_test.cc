@@ -22,7 +22,7 @@ class DirectParityTest : public ::testing::TestWithParam<std::tuple<SamplingMode
         folder_.path(), false);
     data_ = shard::Dataset::open(folder_ / "train.mlt");
     shape_ = {.features = data_.features(), .labels = data_.labels(), .labels_per_row = 3};
-    experiment_.model = {.hidden = {32}, .loss = std::get<1>(GetParam()), .centroids = true, .pairs = true};
+    experiment_.model = {.hidden = {32}, .loss = std::get<1>(GetParam()), .centroids = true};
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 5};
     experiment_.sampling.mode = std::get<0>(GetParam());
     experiment_.sampling.uniform = 30;

@@ -38,20 +38,18 @@ struct Case {
   SamplingMode mode;
   std::vector<uint32_t> hidden;
   float dropout = 0;  // of hidden activations
-  bool logq = false;
-  bool direct = false;  // centroids and pairs
+  bool direct = false;  // centroids
 };
 
 class GradientTest : public ::testing::TestWithParam<Case> {
  protected:
   GradientTest() : data_(write_samples(folder_, "data.mlt", random_samples(), kFeatures, kLabels)) {
     experiment_.model = {.hidden = GetParam().hidden, .loss = GetParam().loss};
-    experiment_.model.centroids = experiment_.model.pairs = GetParam().direct;
+    experiment_.model.centroids = GetParam().direct;
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 3};
     experiment_.sampling.mode = GetParam().mode;
     experiment_.sampling.uniform = 5;
     experiment_.train.hidden_dropout = GetParam().dropout;
-    experiment_.sampling.logq = GetParam().logq;
     // Nearly all rows share a bucket with the query in some table. So the best rows of all are retrieved, and
     // small changes of the weights do not change which ones these are.
     experiment_.sampling.tables = 16;
@@ -90,19 +88,13 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     }
   }
 
-  // Sets weights and scales of the direct path to values that differ from their initial ones. The scales are
-  // read from the first modelet.
+  // Sets the scales of the direct path to values that differ from their initial ones. They are read from the
+  // first modelet.
   void set_direct() {
-    Rng rng(6);
     for (shard::Modelet* modelet : rank_->network.output().modelets())
-      if (shard::Direct* direct = modelet->direct()) {
-        for (size_t i = 0; i < direct->pairs.size(); ++i) pair_weight(*direct, i) = 0.3f * rng.normal();
+      if (shard::Direct* direct = modelet->direct())
         for (size_t c = 0; c < shard::kFrequencyClasses; ++c)
           direct->scales.floats().row(0)[c] = 1 + 0.5f * static_cast<float>(c);
-      }
-  }
-  static float& pair_weight(shard::Direct& direct, size_t i) {
-    return const_cast<float&>(direct.pairs.weights()[i]);
   }
 
   // Runs always the same step, each time with a new group, because a group does a step only once.
@@ -137,7 +129,6 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     for (shard::Modelet* modelet : rank_->network.output().modelets()) {
       shard::Direct* const direct = modelet->direct();
       if (direct == nullptr) continue;
-      for (size_t i = 0; i < direct->pairs.size(); ++i) found.push_back({&pair_weight(*direct, i), "pair"});
       for (size_t c = 0; c < shard::kFrequencyClasses && modelet->spec().begin == 0; ++c)
         found.push_back({direct->scales.floats().row(0) + c, "scale", shard::kScaleRate});
     }
@@ -177,7 +168,7 @@ TEST_P(GradientTest, EqualsFiniteDifferences) {
         << all[i].kind << ", parameter " << i;
     largest[all[i].kind] = std::max(largest[all[i].kind], std::abs(gradient[i]));
   }
-  EXPECT_EQ(largest.size(), (GetParam().hidden.size() == 1 ? 4u : 6u) + (GetParam().direct ? 2u : 0u));
+  EXPECT_EQ(largest.size(), (GetParam().hidden.size() == 1 ? 4u : 6u) + (GetParam().direct ? 1u : 0u));
   for (const auto& [kind, value] : largest)
     EXPECT_GT(value, 30 * kTolerance) << kind << ": the gradient is trivial";
 }
@@ -194,9 +185,6 @@ std::vector<Case> cases() {
   for (const Loss loss : all_values<Loss>())
     for (const SamplingMode mode : {SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh})
       all.push_back({.loss = loss, .mode = mode, .hidden = {16}, .direct = true});
-  // The logQ correction is for the softmax.
-  for (const SamplingMode mode : {SamplingMode::kUniform, SamplingMode::kLsh, SamplingMode::kLshPerSample})
-    all.push_back({Loss::kSoftmax, mode, {16}, 0, true});
   return all;
 }
 

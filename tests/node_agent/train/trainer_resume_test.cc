@@ -122,7 +122,7 @@ struct Resume {
   SamplingMode mode;
   OptimizerKind optimizer;
   Precision precision = Precision::kFp32;
-  bool direct = false;  // centroids, pairs and classifiers, with a prior
+  bool direct = false;  // centroids and classifiers, with a prior
 };
 
 class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<Resume> {};
@@ -132,7 +132,7 @@ TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
   experiment_.optimizer.kind = GetParam().optimizer;
   experiment_.model.precision = GetParam().precision;
   experiment_.model.hidden = {32, 16};
-  experiment_.model.centroids = experiment_.model.pairs = GetParam().direct;
+  experiment_.model.centroids = GetParam().direct;
   experiment_.model.classifiers = GetParam().direct ? 2 : 0;
   experiment_.sampling.prior = GetParam().direct ? 0.5f : 0;
   const Outcome whole = run("whole");
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Pairs are stored with the modelets. One rank continues with the pairs that four ranks wrote, and no rank
 // finds them anew.
 TEST_F(TrainerTest, PairsAreThoseOfTheCheckpointAndOfTheSamplesThatAreTrainedOn) {
-  experiment_.model.centroids = experiment_.model.pairs = true;
+  experiment_.model.centroids = true;
   experiment_.data.validation = 0.2f;
   const Outcome whole = run("whole", {.size = 4}), stopped = run("stopped", {.size = 4, .stop_after = 7}),
                 rest = run("stopped", {.resume = folder_ / "stopped"});
@@ -195,8 +195,8 @@ TEST_F(TrainerTest, PairsAreThoseOfTheCheckpointAndOfTheSamplesThatAreTrainedOn)
   experiment_.model.classifiers = 1;
   EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("another model.classifiers"));
   experiment_.model.classifiers = 0;
-  experiment_.model.pairs = false;
-  EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("another model.pairs"));
+  experiment_.model.exclude_own = true;
+  EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("another model.exclude_own"));
 }
 
 // Each rank fits the classifiers of its own labels. What the network takes for samples of them follows from the
@@ -270,7 +270,7 @@ TEST_F(TrainerTest, ResumingWithLossyCodecsGoesOnToTheBit) {
   experiment_.exchange.codec = CodecKind::kInt8;
   experiment_.model.hidden = {32, 16};
   std::vector<double> losses_of_int4;
-  for (const CodecKind codec : {CodecKind::kInt4, CodecKind::kTopk}) {
+  for (const CodecKind codec : {CodecKind::kInt4, CodecKind::kSame}) {
     experiment_.exchange.gradient_codec = codec;
     const std::string gradients(spelling(codec));
     const Outcome whole = run("whole-" + gradients, {.size = 2});

@@ -332,13 +332,6 @@ TEST_F(SnapshotTest, WhatFormerGroupsLeftGoes) {
   for (const uint64_t step : {8, 20}) EXPECT_TRUE(fs::exists(part(step))) << step;
 }
 
-// Codecs that depend on measured times are chosen only once, because the measurements are part of the state.
-TEST_F(SnapshotTest, AutomaticCodecsRepeat) {
-  experiment_.exchange.codec = CodecKind::kAuto;
-  const PrivateRun whole = run_private("whole", {.size = 3});
-  expect_repeats("whole", whole, {.size = 3});
-}
-
 // Steps are begun ahead, but never beyond a snapshot that rank 0 has announced.
 TEST_F(SnapshotTest, ABudgetSaysWhenAndNeverWhatIsLearned) {
   experiment_.train.log_every = 1000;

@@ -36,7 +36,7 @@ StepNotice heard(bool stop, std::array<uint8_t, 2> sent) {
       group.send_all({1}, out);
       return;
     }
-    ActivationExchange exchange(sharding, group, nullptr);
+    ActivationExchange exchange(sharding, group, comm::codec_of(CodecKind::kNone));
     exchange.send({1}, 0, matrix, &notice);
     exchange.collect({1}, 0, matrix, &notice);
     for (size_t row = 0; row < 2; ++row) {
@@ -68,9 +68,8 @@ TEST(ActivationExchange, ANumberOfMicroBatchesThatCannotBeIsOne) {
 TEST(GradientEncoder, SeedsAreThoseOfEarlierVersions) {
   const float value = 1;
   const auto seed = [&](StepPlace place, GradientKind kind, size_t column) {
-    CodecChoice codecs({.codec = CodecKind::kInt8, .gradient_codec = CodecKind::kInt8}, 2);
-    GradientEncoder encoder(7, 1, codecs);
-    const comm::OutBlock block = encoder.block({&value, 1, 1, 1}, place, kind, 16, column, 0);
+    const GradientEncoder encoder(7, 1, comm::codec_of(CodecKind::kInt8));
+    const comm::OutBlock block = encoder.block({&value, 1, 1, 1}, place, kind, 16, column);
     EXPECT_EQ(block.codec->kind(), CodecKind::kInt8);
     EXPECT_EQ(block.rounding.first_row, 16u);
     return block.rounding.seed;

@@ -63,11 +63,6 @@ Experiment recipe_for(const DataFacts& facts, const GivenKeys& of = given(),
   return with_settings(of.experiment, recipe_settings(of, facts, machine));
 }
 
-bool tries_pairs(const GivenKeys& of, const Experiment& recipe) {
-  const std::vector<Alternative> all = alternatives(of, wide_facts(), recipe);
-  return std::ranges::find(all, "pairs", &Alternative::name) != all.end();
-}
-
 TEST(DataFacts, AreThoseOfTheSamples) {
   const std::string text = ::testing::TempDir() + "facts.txt", prepared = ::testing::TempDir() + "facts.mlt";
   std::ofstream(text) << "4 5 4\n0,1 0:3 2:-4\n0 1:2\n 3:1\n0,1,3 0:0.6 1:0.8\n";
@@ -272,8 +267,6 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   EXPECT_EQ(words.model.centroid_share, 0.8f);
   EXPECT_FALSE(recipe_for(digits_facts()).model.centroids);
   EXPECT_EQ(recipe_for(digits_facts()).sampling.prior, 0);
-  EXPECT_EQ(recipe_for(wide_facts(), given({"sampling.logq=true"})).sampling.prior, 0)
-      << "nothing is left to undo";
   EXPECT_TRUE(recipe_for(wide_facts(), given({"cluster.replicas=2"})).model.centroids);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).sampling.prior, 0);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).model.centroid_share, 1);
@@ -296,12 +289,7 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   EXPECT_EQ(recipe_for(rare, given({"model.loss=softmax"})).sampling.prior, 0.75f);
   EXPECT_LT(recipe_for(rare).model.hidden[0], words.model.hidden[0]);
   EXPECT_EQ(recipe_for(rare, given({"model.centroids=false"})).model.hidden[0], words.model.hidden[0]);
-  EXPECT_TRUE(alternatives(given(), wide_facts(), words).empty()) << "classifiers know what pairs would";
-  const Experiment without = recipe_for(wide_facts(), given({"model.classifiers=0"}));
-  EXPECT_TRUE(tries_pairs(given(), without));
-  EXPECT_FALSE(tries_pairs(given({"model.pairs=false"}), without));
-  const GivenKeys replicated = given({"model.classifiers=0", "cluster.replicas=2"});
-  EXPECT_FALSE(tries_pairs(replicated, recipe_for(wide_facts(), replicated))) << "replicas cannot train them";
+  EXPECT_TRUE(alternatives(given(), wide_facts(), words).empty()) << "studies have decided everything";
 }
 
 TEST(Recipe, ScalesWhatNeedsIt) {
@@ -329,12 +317,9 @@ TEST(Recipe, AKeyBringsWhatItNeeds) {
   const Experiment own = recipe_for(wide_facts(), given({"model.exclude_own=true"}));
   EXPECT_TRUE(own.model.exclude_own && own.model.centroids);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.rare_trust=0.5"})).model.rare_trust, 0.5f);
-  const Experiment corrected = recipe_for(wide_facts(), given({"sampling.logq=true"}));
-  EXPECT_TRUE(corrected.sampling.logq);
-  EXPECT_EQ(corrected.model.loss, Loss::kSoftmax);
   EXPECT_TRUE(given({"model.exclude_own = true"}).experiment.model.centroids);
   for (const char* neutral :
-       {"model.exclude_own=false", "model.rare_trust=1", "model.rare_trust=1.0", "sampling.logq=false"})
+       {"model.exclude_own=false", "model.rare_trust=1", "model.rare_trust=1.0"})
     EXPECT_EQ(given({neutral}).keys.size(), given().keys.size() + 1) << neutral;
   const Experiment with_centroids =
       recipe_for(wide_facts(), given({"model.exclude_own=true", "model.centroids=true"}));

@@ -71,7 +71,7 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
     test_ = Dataset::open(folder_ / "test.mlt");
     experiment_.model.hidden = {16};
     experiment_.model.loss = Loss::kSigmoid;
-    experiment_.model.centroids = experiment_.model.pairs = true;
+    experiment_.model.centroids = true;
     experiment_.model.centroid_pairs = GetParam();
     experiment_.model.centroid_share = kScoredShare;
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 3};
@@ -83,10 +83,8 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
     for (uint32_t row = 0; row < train_.rows(); ++row)
       if (row % 10 != 3) rows_.push_back(row);  // the other rows are held out
     network_->build_pairs(train_, rows_);
-    Rng rng(4);
     for (Modelet* modelet : network_->output().modelets()) {
       Direct& direct = *modelet->direct();
-      for (const float& weight : direct.pairs.weights()) const_cast<float&>(weight) = rng.normal();
       for (size_t c = 0; c < kFrequencyClasses; ++c)
         direct.scales.floats().row(0)[c] = 1.5f + static_cast<float>(c);
     }
@@ -114,22 +112,13 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
         return {modelet, neuron - modelet->spec().begin};
     return {nullptr, 0};
   }
-  double pair_sum(uint32_t label, const Vector& x) {
-    const auto [modelet, row] = place(label);
-    const LabelPairs weights = modelet->direct()->pairs.weights(row);
-    double sum = 0;
-    for (size_t i = 0; i < weights.features.size(); ++i)
-      if (const auto found = x.find(weights.features[i]); found != x.end())
-        sum += found->second * double{weights.values[i]};
-    return sum;
-  }
   double scale(uint32_t samples) {
     return network_->output().modelets()[0]->direct()->scale(frequency_class(samples));
   }
   // What scoring adds to the logit of a label.
   double scored(uint32_t label, const Vector& x) {
     const float share = positives(label) < 10 ? kScoredShare : 1;
-    return share * scale(positives(label)) * cosine(x, sums_of(label)) + pair_sum(label, x);
+    return share * scale(positives(label)) * cosine(x, sums_of(label));
   }
   // What a training step adds. The sample is removed from the sums of its own labels, as far as the label has
   // its features.
@@ -140,7 +129,7 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
     add(rest, own, -1);
     const double lengths = std::sqrt(product(rest, rest) * product(x, x));
     const double others = positives(label) > 1 && lengths > 1e-4 ? product(x, rest) / lengths : 0;
-    return scale(positives(label) - 1) * others + pair_sum(label, x);
+    return scale(positives(label) - 1) * others;
   }
 
   testing::TemporaryFolder folder_;
@@ -174,14 +163,17 @@ TEST_P(DirectPathTest, PairsAreWhatOccursTogetherInTraining) {
 }
 
 TEST_P(DirectPathTest, PairsOfFurtherSamplesAreAdded) {
-  constexpr float kTrained = 3;
+  constexpr float kFitted = 3;
   const std::span<const uint32_t> rows(rows_);
   size_t more = 0;
   for (const Modelet* modelet : network_->output().modelets()) {
     const Pairs& all = modelet->direct()->pairs;
-    Pairs before(all.options(), modelet->spec().begin, all.neurons());
+    PairOptions options = all.options();
+    options.classifiers = 1;
+    Pairs before(options, modelet->spec().begin, all.neurons());
     before.build(train_, rows.first(90), network_->spread(), pool_);
-    for (const float& weight : before.weights()) const_cast<float&>(weight) = kTrained;
+    for (size_t row = 0; row < before.neurons(); ++row)
+      before.set_classifier(row, std::vector<float>(before.features(row).size(), kFitted), 1, kFitted);
     Pairs both = before;
     both.add(train_, rows.subspan(90), network_->spread(), pool_);
     for (size_t row = 0; row < all.neurons(); ++row) {
@@ -197,8 +189,9 @@ TEST_P(DirectPathTest, PairsOfFurtherSamplesAreAdded) {
         EXPECT_LE(both.features(row).size(), GetParam());
       }
       for (size_t i = 0; i < sums.features.size(); ++i)
-        EXPECT_EQ(both.weights(row).values[i],
-                  std::ranges::count(before.features(row), sums.features[i]) > 0 ? kTrained : 0);
+        EXPECT_EQ(both.classifiers()[both.offsets()[row] + i],
+                  std::ranges::count(before.features(row), sums.features[i]) > 0 ? kFitted : 0);
+      EXPECT_EQ(both.classifier_bias(row), kFitted);
     }
   }
   EXPECT_EQ(more > 0, GetParam() == 0);
@@ -227,9 +220,9 @@ TEST_P(DirectPathTest, AStepTakesASampleOutOfItsOwnLabels) {
     double own = 0;
     std::array<double, kFrequencyClasses> cosines{};
     for (const uint32_t label : sample.labels) {
-      const double logit = trained(label, vector_of(sample)), pairs = pair_sum(label, vector_of(sample));
+      const double logit = trained(label, vector_of(sample));
       own += logit;
-      cosines[frequency_class(positives(label) - 1)] += (logit - pairs) / scale(positives(label) - 1);
+      cosines[frequency_class(positives(label) - 1)] += logit / scale(positives(label) - 1);
     }
     EXPECT_NEAR(statistics.row(kTarget)[s], own, 2e-3) << "sample " << s;
     for (size_t c = 0; c < kFrequencyClasses; ++c)
@@ -265,7 +258,6 @@ TEST_P(DirectPathTest, OnlyLabelsOfTrainingSamplesAreProposed) {
        {std::pair(Precision::kFp32, 1e-5), std::pair(Precision::kBf16, 0.05)})
     for (const bool excludes : {false, true}) {
       experiment_.model.precision = precision;
-      experiment_.model.pairs = false;
       experiment_.model.exclude_own = excludes;  // gives every label a pair
       const DataShape shape = describe_shape(train, train);
       Network network(experiment_, shape, partition_model(experiment_, shape), true, pool_);
@@ -363,15 +355,13 @@ TEST_P(DirectPathTest, TakesNoMoreMemoryThanThePlanSays) {
   for (const Modelet* modelet : network_->output().modelets()) {
     const Pairs& pairs = modelet->direct()->pairs;
     EXPECT_LE(pairs.memory_bytes(), pair_bytes(modelet->spec(), experiment_, shape_) * 1.1);
-    EXPECT_GE(pairs.memory_bytes(), pairs.size() * 4 * sizeof(float));
+    EXPECT_GE(pairs.memory_bytes(), pairs.size() * 2 * sizeof(float));
     EXPECT_GE(modelet->memory_bytes(), modelet->parameters().memory_bytes() + pairs.memory_bytes());
   }
 }
 
-// Some weights are never trained: those between a label and the feature with the same number, even if the
-// number of pairs is limited.
+// Each label has a pair with the feature of its number, even if the number of pairs is limited.
 TEST_P(DirectPathTest, WhatASampleHasGetsNoChanceIfExcluded) {
-  experiment_.model.pairs = false;
   experiment_.model.exclude_own = true;
   Network network(experiment_, shape_, partition_, true, pool_);
   network.initialise();
@@ -386,7 +376,6 @@ TEST_P(DirectPathTest, WhatASampleHasGetsNoChanceIfExcluded) {
       for (size_t i = 0; i < weights.features.size(); ++i)
         EXPECT_EQ(weights.values[i], weights.features[i] == label ? kOwnWeight : 0.0f);
     }
-    EXPECT_TRUE(pairs.squares().empty());
     EXPECT_LE(pairs.memory_bytes(), pair_bytes(modelet->spec(), experiment_, shape_) * 1.1);
   }
   Batch batch;

@@ -102,7 +102,7 @@ TEST(ScoringTest, RanksByTheScoresOrNearlySo) {
   }
 }
 
-// With logq, training has corrected it. If samples draw labels of their own, a label is active for a sample that has
+// If samples draw labels of their own, a label is active for a sample that has
 // it or draws it: the chance is counts / 6,000 samples and 4 draws of 14 labels.
 TEST(ScoringTest, PriorsAreThoseOfTheSamplingMode) {
   Experiment experiment = small_experiment();
@@ -113,9 +113,7 @@ TEST(ScoringTest, PriorsAreThoseOfTheSamplingMode) {
     const double has = kCounts[label] / 6000.0;
     EXPECT_NEAR(std::exp(scored.priors[label]), has + (1 - has) * 4 / 14, 0.05) << label;
   }
-  experiment.sampling.mode = SamplingMode::kUniform;
-  experiment.sampling.logq = true;
-  experiment.model.loss = Loss::kSoftmax;
+  experiment.sampling.mode = SamplingMode::kFull;
   for (const double prior : score(experiment, kCounts).priors) EXPECT_EQ(prior, 0);
 }
 
