@@ -128,8 +128,9 @@ def documented_fields():
         if line.startswith("#"):
             kind = line.lstrip("# ").strip("`")
         elif line.startswith("| `"):
-            field, value_type, _unit, meaning = (cell.strip() for cell in line.strip("|").split("|"))
-            document.setdefault(kind, {})[field.strip("`")] = (value_type, not meaning.startswith("*only*"))
+            fields, value_type, _unit, meaning = (cell.strip() for cell in line.strip("|").split("|"))
+            for field in fields.split(", "):
+                document.setdefault(kind, {})[field.strip("`")] = (value_type, not meaning.startswith("*only*"))
     return document
 
 
