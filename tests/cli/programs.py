@@ -128,9 +128,9 @@ def documented_fields():
         if line.startswith("#"):
             kind = line.lstrip("# ").strip("`")
         elif line.startswith("| `"):
-            fields, value_type, _unit, meaning = (cell.strip() for cell in line.strip("|").split("|"))
+            fields, kind_of_value, meaning = (cell.strip() for cell in line.strip("|").split("|"))
             for field in fields.split(", "):
-                document.setdefault(kind, {})[field.strip("`")] = (value_type, not meaning.startswith("*only*"))
+                document.setdefault(kind, {})[field.strip("`")] = (kind_of_value.split(",")[0], not meaning.startswith("*only*"))
     return document
 
 
