@@ -101,7 +101,7 @@ class ServerSocket {
   ~ServerSocket();
 
   struct Received {
-    std::string peer;     // routing id of the connection; opaque bytes
+    std::string peer;     // names the connection, and no other one; opaque bytes
     Identity sender;      // what the allow-list says now
     std::string address;  // IP address of the other end of the connection
     ToSchedulerMessage message;

@@ -50,7 +50,7 @@ struct CoreOptions {
 };
 
 struct Send {
-  std::string peer;  // routing id of the connection
+  std::string peer;  // the connection
   comm::control::FromSchedulerMessage message;
 };
 struct Log {
