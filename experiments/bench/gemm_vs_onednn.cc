@@ -191,7 +191,7 @@ int main(int argc, char** argv) {
   for (const auto& [precision, compare] : precisions) {
     std::printf("%s, one thread, %s        GFLOP/s ours     oneDNN    ratio   difference\n", precision,
                 kernels::instruction_set().c_str());
-    for (const size_t width : {size_t{128}, size_t{512}})
+    for (const size_t width : {size_t{128}, size_t{512}, size_t{768}})
       for (const Product& product : {Product{"logits", kActive, kBatch, width, false, 96},
                                      Product{"hidden gradient", kBatch, width, kActive, true, 64},
                                      Product{"gradient rows", kActive, width, kBatch, false, 96}})

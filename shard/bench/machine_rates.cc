@@ -1,9 +1,12 @@
 #include "shard/bench/machine_rates.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/array/aligned.h"
+#include "base/array/bf16.h"
 #include "base/system/clock.h"
+#include "shard/kernels/gemm.h"
 #include "shard/kernels/simd/instruction_set.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -137,7 +140,35 @@ double calls_per_second(double seconds, const std::function<void()>& work) {
   return best;
 }
 
+namespace {
+
+// Products on tiles wait for their operands more than for the multiplication. So their rate is that of a product
+// whose operands are in the second-level cache, as those of a training step are.
+double tile_flops(ThreadPool& pool, double seconds) {
+  constexpr size_t kRows = 96, kColumns = 256, kPairs = 128, kPieces = 16;
+  const AlignedVector<Bf16> a(kRows * 2 * kPairs), b(kColumns * 2 * kPairs);
+  std::vector<AlignedVector<float>> c(kPieces, AlignedVector<float>(kRows * kColumns));
+  const double calls = calls_per_second(seconds, [&] {
+    pool.for_pieces(kPieces, 1, [&](size_t i, size_t) {
+      kernels::gemm({.m = kRows,
+                     .n = kColumns,
+                     .k = kPairs,
+                     .a = a.data(),
+                     .a_row = kPairs,
+                     .a_col = 1,
+                     .b = b.data(),
+                     .b_row = kColumns,
+                     .c = c[i].data(),
+                     .c_row = kColumns});
+    });
+  });
+  return calls * double{kPieces} * 2 * kRows * kColumns * 2 * kPairs;
+}
+
+}  // namespace
+
 double peak_flops(ThreadPool& pool, Precision precision, double seconds) {
+  if (precision == Precision::kBf16 && kernels::tiles_in_use()) return tile_flops(pool, seconds);
   constexpr size_t kRounds = 2000, kPieces = 64;
   const bool pairs = precision == Precision::kBf16 && kernels::dot_pairs_in_use();
   AlignedVector<float> results(kPieces);  // kept, so that no compiler finds the work useless

@@ -21,8 +21,8 @@ double calls_per_second(double seconds, const std::function<void()>& work);
 inline constexpr size_t kBeyondCaches = size_t{256} << 20;
 
 // Floating-point operations per second of fused multiply-adds (two operations each) on registers, with the
-// instruction set in use. bf16: pairs with fp32 sums (AVX512-BF16); the same as fp32 where that is not in
-// use.
+// instruction set in use. bf16: pairs with fp32 sums (AVX512-BF16), or with AMX the rate of a product on tiles;
+// the same as fp32 where neither is in use.
 double peak_flops(ThreadPool& pool, Precision precision, double seconds);
 
 enum class Stream {

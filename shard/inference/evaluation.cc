@@ -87,7 +87,7 @@ LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const LabelSprea
 
 bool LabelRanker::multiplies_pairs() const {
   return !modelets_.empty() && modelets_[0]->parameters().precision() == Precision::kBf16 &&
-         kernels::dot_pairs_in_use();
+         kernels::pairs_pay();
 }
 
 void LabelRanker::pack(ConstMatrix hidden_transposed) {

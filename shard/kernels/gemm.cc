@@ -7,6 +7,7 @@
 #include "base/array/prefetch.h"
 #include "base/array/simd_targets.h"
 #include "shard/kernels/simd/instruction_set.h"
+#include "shard/kernels/tile_gemm.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/gemm.cc"
@@ -314,7 +315,11 @@ HWY_EXPORT(widen);
 
 void gemm(const Gemm& args) { HWY_DYNAMIC_DISPATCH(gemm_floats)(args); }
 void gemm(const PairGemm& args) {
-  if (dot_pairs_in_use()) {
+  // A row takes as long as a tile of rows. On processors with tiles, pairs one by one take as long as floats.
+  constexpr size_t kRowsForTiles = 6;
+  if (tiles_in_use() && args.m >= kRowsForTiles) {
+    gemm_on_tiles(args);
+  } else if (dot_pairs_in_use()) {
     HWY_DYNAMIC_DISPATCH(gemm_dot_pairs)(args);
   } else {
     HWY_DYNAMIC_DISPATCH(gemm_split_pairs)(args);

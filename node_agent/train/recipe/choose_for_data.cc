@@ -37,7 +37,7 @@ Choice choose_for_data(const GivenKeys& given, const LoadData& load, const Choos
 
   DataTrials trials(data.train, facts, now.experiment.train.threads, options.check);
   const Machine machine{.memory_bytes = usable_memory().bytes,
-                        .bf16_products = shard::kernels::dot_pairs_in_use()};
+                        .bf16_products = shard::kernels::pairs_pay()};
   ChooseOptions left = options;
   left.test_rows = data.test_rows;
   if (left.seconds) left.seconds = std::max(0.0, *left.seconds - watch.seconds());

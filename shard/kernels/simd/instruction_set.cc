@@ -6,19 +6,21 @@
 #include "base/array/simd_targets.h"
 #include "base/error.h"
 #include "shard/kernels/simd/dot_pairs.h"
+#include "shard/kernels/simd/tiles.h"
 // Highway comes after simd_targets.h, which says what it compiles for.
 #include <hwy/highway.h>
 
 namespace modelet::shard::kernels {
 namespace {
 
-// Highway has no target for it: it is AVX3 (Highway's word for AVX-512) and one more instruction.
-constexpr const char* kDotPairs = "AVX3_BF16";
+// What Highway has no targets for: AVX3 (its word for AVX-512) with one more instruction, or with tiles.
+enum class Pairs { kSplit, kDot, kTiles };
+constexpr const char *kDotPairs = "AVX3_BF16", *kTiles = "AMX";
 
 struct InstructionSet {
   std::string name;
   int64_t target;
-  bool dot_pairs;
+  Pairs pairs;
 };
 
 // Measured once.
@@ -33,23 +35,27 @@ std::vector<InstructionSet> instruction_sets() {
   hwy::SetSupportedTargetsForTest(0);
   std::vector<InstructionSet> sets;
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    sets.push_back({hwy::TargetName(target), target, false});
+    if (target == HWY_AVX3 && machine_has_tiles()) sets.push_back({kTiles, target, Pairs::kTiles});
+    sets.push_back({hwy::TargetName(target), target, Pairs::kSplit});
     if (target != HWY_AVX3 || !machine_has_dot_pairs()) continue;
-    sets.insert(dot_pairs_chosen() ? sets.end() - 1 : sets.end(), {kDotPairs, target, true});
+    sets.insert(dot_pairs_chosen() ? sets.end() - 1 : sets.end(), {kDotPairs, target, Pairs::kDot});
   }
   hwy::SetSupportedTargetsForTest(in_use);
   return sets;
 }
 
 // Complements Highway's own choice, which is global too: kernels are plain functions.
-std::atomic<bool>& dot_pairs() {
-  static std::atomic<bool> in_use = dot_pairs_chosen();
+std::atomic<Pairs>& pairs() {
+  static std::atomic<Pairs> in_use = machine_has_tiles()  ? Pairs::kTiles
+                                     : dot_pairs_chosen() ? Pairs::kDot
+                                                          : Pairs::kSplit;
   return in_use;
 }
 
 }  // namespace
 
-bool dot_pairs_in_use() { return dot_pairs().load(std::memory_order_relaxed); }
+bool dot_pairs_in_use() { return pairs().load(std::memory_order_relaxed) == Pairs::kDot; }
+bool tiles_in_use() { return pairs().load(std::memory_order_relaxed) == Pairs::kTiles; }
 
 std::vector<std::string> available_instruction_sets() {
   std::vector<std::string> names;
@@ -58,7 +64,9 @@ std::vector<std::string> available_instruction_sets() {
 }
 
 std::string instruction_set() {
-  return dot_pairs_in_use() ? kDotPairs : hwy::TargetName(hwy::SupportedAndGeneratedTargets().front());
+  return tiles_in_use()       ? kTiles
+         : dot_pairs_in_use() ? kDotPairs
+                              : hwy::TargetName(hwy::SupportedAndGeneratedTargets().front());
 }
 
 void use_instruction_set_from_environment() {
@@ -75,7 +83,7 @@ void use_instruction_set(const std::string& name) {
   std::string known;
   for (const InstructionSet& set : instruction_sets()) {
     if (name == set.name) {
-      dot_pairs() = set.dot_pairs;
+      pairs() = set.pairs;
       hwy::SetSupportedTargetsForTest(set.target);
       hwy::GetChosenTarget().Update(hwy::SupportedTargets());
       return;

@@ -8,10 +8,12 @@
 
 namespace modelet::shard::kernels {
 
-// Whether the instruction set in use multiplies pairs of bf16 by an instruction of its own. If not, products
-// of pairs take longer than products of floats.
+// Whether the instruction set in use multiplies pairs of bf16 by instructions of its own: one pair at a time
+// (AVX512-BF16), or whole tiles (AMX). If neither, products of pairs take longer than products of floats.
 bool dot_pairs_in_use();
-// Name of the instruction set in use, and those this machine could use, the fastest first ("AVX3_BF16",
+bool tiles_in_use();
+inline bool pairs_pay() { return tiles_in_use() || dot_pairs_in_use(); }
+// Name of the instruction set in use, and those this machine could use, the fastest first ("AMX", "AVX3_BF16",
 // "AVX3", "AVX2", "EMU128", ...; AVX3 is AVX-512).
 std::string instruction_set();
 std::vector<std::string> available_instruction_sets();

@@ -64,6 +64,6 @@ class OutputProducts {
 
 // `pairs`: weights in bf16 are multiplied as pairs, not as the floats they stand for.
 std::unique_ptr<OutputProducts> make_output_products(Precision precision, ThreadPool& pool,
-                                                     bool pairs = kernels::dot_pairs_in_use());
+                                                     bool pairs = kernels::pairs_pay());
 
 }  // namespace modelet::shard

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -16,6 +17,8 @@
 #include "shard/kernels/optimizers.h"
 #include "shard/kernels/row_sums.h"
 #include "shard/kernels/simd/instruction_set.h"
+#include "shard/kernels/simd/tiles.h"
+#include "shard/kernels/tile_gemm.h"
 #include "shard/kernels/windows.h"
 #include "tests/shard/kernels/forced_instruction_set.h"
 #include "tests/shard/kernels/reference.h"
@@ -51,6 +54,7 @@ INSTANTIATE_TEST_SUITE_P(InstructionSets, KernelsTest, ::testing::ValuesIn(kInst
 TEST_P(KernelsTest, InstructionSetIsTheOneAskedFor) {
   EXPECT_EQ(instruction_set(), GetParam());
   EXPECT_EQ(dot_pairs_in_use(), GetParam() == "AVX3_BF16");
+  EXPECT_EQ(tiles_in_use(), GetParam() == "AMX");
   EXPECT_EQ(available_instruction_sets(), kInstructionSets) << "the others are there all the same";
 }
 
@@ -104,10 +108,12 @@ Values widened(const Halves& halves) {
   return values;
 }
 
-TEST_P(KernelsTest, PairGemmIsTheGemmOfTheRoundedOperands) {
-  for (const size_t m : {1, 2, 6, 7, 13})
+// `multiply`: a product of pairs.
+void expect_products_of_rounded_operands(const std::function<void(const PairGemm&)>& multiply) {
+  // Sizes around the tiles: 6 and 32 rows, 16 and 32 columns, 16 pairs; and around the blocks along k.
+  for (const size_t m : {1, 2, 6, 7, 13, 16, 33, 50, 64})
     for (const size_t n : {16, 32, 48, 64, 128})
-      for (const size_t k : {0, 2, 6, 254, 256, 300}) {
+      for (const size_t k : {0, 2, 6, 32, 62, 254, 256, 300, 514, 576}) {
         const bool transposed = (m + n + k / 2) % 2 == 0, accumulate = (m + k / 2) % 3 == 0;
         const Values a = widened(halved(random_values(std::max<size_t>(m * k, 1), m * 1000 + k)));
         const Values b = widened(halved(random_values(std::max<size_t>(k * n, 1), n * 1000 + k)));
@@ -131,19 +137,63 @@ TEST_P(KernelsTest, PairGemmIsTheGemmOfTheRoundedOperands) {
                          .c = expected.data(),
                          .c_row = n,
                          .accumulate = accumulate});
-        gemm(PairGemm{.m = m,
-                      .n = n,
-                      .k = k / 2,
-                      .a = a_pairs.data(),
-                      .a_row = transposed ? 1 : k / 2,
-                      .a_col = transposed ? m : 1,
-                      .b = b_pairs.data(),
-                      .b_row = n,
-                      .c = c.data(),
-                      .c_row = n,
-                      .accumulate = accumulate});
+        multiply(PairGemm{.m = m,
+                          .n = n,
+                          .k = k / 2,
+                          .a = a_pairs.data(),
+                          .a_row = transposed ? 1 : k / 2,
+                          .a_col = transposed ? m : 1,
+                          .b = b_pairs.data(),
+                          .b_row = n,
+                          .c = c.data(),
+                          .c_row = n,
+                          .accumulate = accumulate});
         expect_near(c, expected, 2e-5f, "pair gemm");
       }
+}
+
+TEST_P(KernelsTest, PairGemmIsTheGemmOfTheRoundedOperands) {
+  expect_products_of_rounded_operands([](const PairGemm& g) { gemm(g); });
+}
+
+// The loops over tiles, on machines without tiles as well.
+TEST(TileGemm, IsTheGemmOfTheRoundedOperandsOnStandInTiles) {
+  expect_products_of_rounded_operands(gemm_on_stand_in_tiles);
+}
+
+// C has rows of 80 floats, of which the product has 48, and starts with a value for each row.
+template <class Multiply>
+void expect_rows_that_start(const Multiply& multiply) {
+  constexpr size_t kRows = 45, kColumns = 48, kPairs = 21, kRow = 80;
+  const Halves a = halved(random_values(kRows * 2 * kPairs, 1)),
+               b = halved(random_values(kColumns * 2 * kPairs, 2));
+  const Values start = random_values(kRows, 3);
+  Values c(kRows * kRow, -7.0f);
+  multiply(PairGemm{.m = kRows,
+                    .n = kColumns,
+                    .k = kPairs,
+                    .a = a.data(),
+                    .a_row = kPairs,
+                    .a_col = 1,
+                    .b = b.data(),
+                    .b_row = kColumns,
+                    .c = c.data(),
+                    .c_row = kRow,
+                    .row_start = start.data()});
+  for (size_t i = 0; i < kRows; ++i)
+    for (size_t j = 0; j < kRow; ++j) {
+      double sum = j < kColumns ? start[i] : -7;
+      for (size_t p = 0; p < kPairs && j < kColumns; ++p)
+        for (const size_t half : {0, 1})
+          sum +=
+              double{to_float(a[2 * (i * kPairs + p) + half])} * to_float(b[2 * (p * kColumns + j) + half]);
+      ASSERT_NEAR(c[i * kRow + j], sum, 1e-4) << i << ", " << j;
+    }
+}
+
+TEST(TileGemm, RowsStartWithTheirValueAndNothingElseIsWritten) {
+  expect_rows_that_start(gemm_on_stand_in_tiles);
+  if (machine_has_tiles()) expect_rows_that_start(gemm_on_tiles);
 }
 
 TEST_P(KernelsTest, PairsOfRows) {
