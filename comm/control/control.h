@@ -31,8 +31,8 @@
 
 namespace modelet::comm::control {
 
-// 5: runs outlive their nodes, and a rank says at which step it misses another one.
-inline constexpr uint16_t kControlVersion = 5;
+// 6: data sockets know their peers by keys instead of routing ids, and shapes say how many features occur.
+inline constexpr uint16_t kControlVersion = 6;
 // Bytes of one message. The largest ones hold an experiment and the owners of its modelets.
 inline constexpr size_t kMaxControlBytes = size_t{4} << 20;
 
