@@ -53,7 +53,7 @@ class Traffic {
       for (const SampleRange& range : ranges_) {
         const uint64_t notice = all.empty() ? 24 + 2 : 0;  // with the first activations
         all.push_back(exchange(StepExchange::Kind::kActivations, layer, range.size(), [&](uint32_t from) {
-          MessageSize message = columns(*codecs_.activations, layer, from, range.size());
+          MessageSize message = columns(codecs_.activations, layer, from, range.size());
           message.bytes += notice;
           return message;
         }));
@@ -80,7 +80,7 @@ class Traffic {
   // The statistics of the logits, and the partial sums of the gradient for the columns of the peer.
   MessageSize output_exchange(uint32_t layer, uint32_t peer, uint64_t samples) const {
     constexpr uint64_t kStatistics = 3;  // rows: maximum, sum of exponentials, loss
-    MessageSize message = columns(*codecs_.gradients, layer, peer, samples);
+    MessageSize message = columns(codecs_.gradients, layer, peer, samples);
     if (experiment_.model.loss == Loss::kSoftmax) {  // two matrices; the receiver rescales one of them
       message.bytes *= 2;
       message.blocks *= 2;
@@ -96,7 +96,7 @@ class Traffic {
     uint64_t width = 0;
     for (const ColumnRange& block : columns_[layer][peer]) width += block.count;
     MessageSize message;
-    message.add(*codecs_.gradients, experiment_.train.batch, width);
+    message.add(codecs_.gradients, experiment_.train.batch, width);
     return message;
   }
   MessageSize one_number() const {
@@ -181,7 +181,7 @@ uint64_t sync_bytes_per_step(const ModeletSpec& modelet, const Experiment& exper
   const double steps = experiment.exchange.local_steps;
   const double share = 1 - std::pow(1 - std::min(1.0, touched / rows), steps);
   const auto changed = static_cast<uint64_t>(rows * share);
-  const comm::Codec& codec = *comm::exchange_codecs(experiment.exchange).gradients;
+  const comm::Codec& codec = comm::exchange_codecs(experiment.exchange).gradients;
   uint64_t bytes = codec.max_bytes(changed, cols);
   if (modelet.kind != LayerKind::kInput) bytes += changed * sizeof(float);  // biases
   bytes += row_count / 8;                                                   // which rows
