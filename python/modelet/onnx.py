@@ -86,11 +86,13 @@ class _Parts:
     """The weights of a model, with rows only for features that say something."""
 
     def __init__(self, model: "Model") -> None:
-        self.layers, self.pairs = model.layers(), model.pairs()
+        self.layers: "Layers" = model.layers()
+        self.pairs: "Pairs | None" = model.pairs()
         self.features = own = model.row_features()
         if self.pairs is not None:
-            self.features = np.union1d(own, np.flatnonzero(np.diff(self.pairs[0].indptr)))  # of items that only labels have
-            self.pairs = tuple(part[self.features] for part in self.pairs)
+            of_unit, of_value = self.pairs
+            self.features = np.union1d(own, np.flatnonzero(np.diff(of_unit.indptr)))  # of items that only labels have
+            self.pairs = of_unit[self.features], of_value[self.features]
         if len(self.features) > len(own):
             weights, bias = self.layers[0]
             spread = np.zeros((len(self.features), weights.shape[1]), np.float32)

@@ -52,12 +52,16 @@ inline shard::Dataset write_samples(const TemporaryFolder& folder, const std::st
 // What one rank of a group holds.
 struct Rank {
   Rank(const Experiment& experiment, const DataShape& shape, const std::vector<uint32_t>& owner, int rank,
-       int size, unsigned threads)
+       int size, unsigned threads, const shard::FeatureRows& features)
       : pool(threads),
         sharding(partition_model(experiment, shape), owner, rank, size),
-        network(experiment, shape, sharding.held(), true, pool) {
+        network(experiment, shape, sharding.held(), true, pool, features) {
     network.initialise();
   }
+  // All features have rows.
+  Rank(const Experiment& experiment, const DataShape& shape, const std::vector<uint32_t>& owner, int rank,
+       int size, unsigned threads)
+      : Rank(experiment, shape, owner, rank, size, threads, shard::FeatureRows(shape.features)) {}
 
   ThreadPool pool;
   Sharding sharding;
@@ -73,11 +77,17 @@ inline std::vector<uint32_t> round_robin(const Experiment& experiment, const Dat
 
 inline std::vector<std::unique_ptr<Rank>> make_ranks(const Experiment& experiment, const DataShape& shape,
                                                      const std::vector<uint32_t>& owner, int size,
-                                                     unsigned threads = 1) {
+                                                     unsigned threads, const shard::FeatureRows& features) {
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int rank = 0; rank < size; ++rank)
-    ranks.push_back(std::make_unique<Rank>(experiment, shape, owner, rank, size, threads));
+    ranks.push_back(std::make_unique<Rank>(experiment, shape, owner, rank, size, threads, features));
   return ranks;
+}
+// All features have rows.
+inline std::vector<std::unique_ptr<Rank>> make_ranks(const Experiment& experiment, const DataShape& shape,
+                                                     const std::vector<uint32_t>& owner, int size,
+                                                     unsigned threads = 1) {
+  return make_ranks(experiment, shape, owner, size, threads, shard::FeatureRows(shape.features));
 }
 
 inline std::vector<std::unique_ptr<comm::Group>> make_groups(int size) {

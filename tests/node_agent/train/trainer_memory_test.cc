@@ -137,7 +137,7 @@ TEST_F(MemoryTest, OtherSamplesAreAddedToTheDirectPath) {
 
 TEST_F(MemoryTest, OnlyFeaturesThatOccurTakeMemory) {
   const Outcome few = run_on("few", {train_, 0, 200}, nothing_),
-                many = run_on("many", {train_, 0, 200, 0, ~0u, 5000}, nothing_);
+                many = run_on("many", {train_, 0, 200, 0, ~0u, 5000}, {test_, 0, 0, 0, ~0u, 5000});
   EXPECT_EQ(many.losses(), few.losses());
   const shard::Checkpoint expected = shard::Checkpoint::open(few.checkpoint()),
                           found = shard::Checkpoint::open(many.checkpoint());

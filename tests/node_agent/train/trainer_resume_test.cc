@@ -247,7 +247,8 @@ TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
 
     // A checkpoint that is read and written again has the same bytes.
     const shard::Checkpoint checkpoint = shard::Checkpoint::open(stopped.checkpoint());
-    auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+    auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1, 1,
+                            shard::stored_feature_rows(checkpoint));
     const shard::CheckpointWriter writer(folder_ / (name + "-again"), 8);
     for (const auto& modelet : ranks[0]->network.modelets()) {
       shard::restore_modelet(*modelet, checkpoint);

@@ -91,7 +91,7 @@ TEST_F(TrainerTest, ReportsEventsInOrderWithTheirFields) {
     const json& first = result.events.front();
     EXPECT_EQ(first["nodes"], size);
     EXPECT_EQ(first["steps"], 20);
-    EXPECT_EQ(first["parameters"], 201 * 32 + 33 * 60);
+    EXPECT_EQ(first["parameters"], (shape_.input_rows() + 1) * 32 + 33 * 60);
     EXPECT_EQ(result.events.back()["steps"], 20);
     EXPECT_EQ(result.events.back()["bytes_sent_per_node_per_step"] > 0, size > 1);
     EXPECT_TRUE(fs::exists(result.checkpoint() / "index.json"));
