@@ -182,10 +182,8 @@ void require_finite(const Tensor& tensor, const std::string& origin) {
     const size_t now = std::min(piece.size(), count - begin);
     std::memcpy(piece.data(), tensor.bytes.data() + begin * sizeof(T), now * sizeof(T));
     if (const size_t at = kernels::first_not_finite(piece.data(), now); at < now)
-      throw FormatError(
-          origin + ": tensor '" + tensor.name + "': " + std::to_string(to_float(piece[at])) + " at " +
-          place_text(tensor.shape, begin + at) +
-          "; a number of a model must be finite: the file is damaged, or the model's training diverged");
+      throw FormatError(origin + ": tensor '" + tensor.name + "': " + std::to_string(to_float(piece[at])) +
+                        " at " + place_text(tensor.shape, begin + at) + "; numbers must be finite");
   }
 }
 

@@ -54,7 +54,7 @@ TEST(Snapshots, WorkIsLinear) {
           {std::string(100, 'x') + std::to_string(i), report.files[0].content, 10, {"a", "b"}});
     return report;
   };
-  EXPECT_TRUE(test::grows_linearly(500, report_of, [](const comm::Snapshot& report) {
+  EXPECT_TRUE(modelet::test::grows_linearly(500, report_of, [](const comm::Snapshot& report) {
     Snapshots snapshots;
     for (int i = 0; i < 2; ++i) snapshots.add(1, 2, 0, report);
     snapshots.add(1, 2, 1, report);
