@@ -621,7 +621,7 @@ TEST(Choose, NothingLeftOpenNeedsNoTrials) {
 
 TEST(ChoiceText, IsAnExperimentFileThatSaysWhy) {
   FakeTrials trials;
-  trials.score = [](const Experiment& e) { return e.model.pairs ? 0.7 : 0.5; };
+  trials.score = [](const Experiment& e) { return e.model.loss == Loss::kSoftmax ? 0.7 : 0.5; };
   const GivenKeys of = given({"train.seed=7", "exchange.codec=bf16", "model.classifiers=0"});
   const Choice choice = choose_with(trials, of);
   const std::string text = to_commented_toml(choice);
@@ -629,9 +629,7 @@ TEST(ChoiceText, IsAnExperimentFileThatSaysWhy) {
   EXPECT_THAT(text, HasSubstr("seed = 7  # given\n"));
   EXPECT_THAT(text, HasSubstr("codec = \"bf16\"  # given\n"));
   EXPECT_THAT(
-      text,
-      HasSubstr(
-          "pairs = true  # single features say a lot about single labels; 70.0 instead of 50.0 in a trial\n"));
+      text, HasSubstr("loss = \"softmax\"  # labels compete for a sample; 70.0 instead of 50.0 in a trial\n"));
   const std::vector<std::string> lines = to_lines(choice);
   EXPECT_THAT(lines, Contains(HasSubstr("train.seed")));
   for (const Setting& setting : choice.settings) {
