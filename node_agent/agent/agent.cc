@@ -156,7 +156,8 @@ RegisterT description(const AgentOptions& options, const SnapshotKeeper& keeper)
 void complete_offer(AgentOptions& options, const Preferences& preferences) {
   if (options.cores == 0) options.cores = usable_cores();
   limit(options.cores, preferences.cores);
-  if (options.memory_bytes == 0) options.memory_bytes = usable_memory().bytes;
+  if (options.memory_bytes == 0)
+    options.memory_bytes = known_memory("say with --memory-mib what a run may use");
   limit(options.memory_bytes, preferences.memory_mib << 20);
   limit_link(options, preferences.link_mbps);
   measure_missing(options);

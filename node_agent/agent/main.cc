@@ -153,11 +153,8 @@ bool stay(AgentOptions options, OwnerService* owner, const Lending& lending, End
 // The memory that an agent offers when it comes back: others may now use what was free at the start. Not less
 // than half, because the agent offers this until it leaves again, when the others may have long ended.
 uint64_t offered_again(uint64_t first) {
-  try {
-    return std::clamp(usable_memory().bytes, first / 2, first);
-  } catch (const modelet::Error&) {  // not known: the owner said how much
-    return first;
-  }
+  const auto usable = usable_memory();
+  return usable ? std::clamp(usable->bytes, first / 2, first) : first;  // not known: the owner said how much
 }
 
 void lend(AgentOptions options, const Preferences& preferences, const Lending& lending) {

@@ -17,6 +17,7 @@
 #include "node_agent/machine/cgroup.h"
 #include "node_agent/machine/turn.h"
 #include "shard/bench/step_kernels.h"
+#include "shard/inference/predictor.h"
 
 namespace modelet::agent {
 namespace {
@@ -27,12 +28,13 @@ constexpr double kLongestWait = 60;
 // More than the caches of a machine with that many threads can hold.
 constexpr size_t kRowBytes = size_t{64} << 20, kRowBytesOfThread = size_t{16} << 20;
 
-double available_memory() {
-  std::ifstream file("/proc/meminfo");
+// Infinite: not known.
+double available_memory(const std::filesystem::path& meminfo) {
+  std::ifstream file(meminfo);
   std::string key, unit;
   for (uint64_t kib = 0; file >> key >> kib; std::getline(file, unit))
     if (key == "MemAvailable:") return static_cast<double>(kib) * 1024;
-  throw Error("/proc/meminfo: no MemAvailable; give the memory limit with --memory-mib");
+  return HUGE_VAL;
 }
 
 // What a limit of this process leaves. `used`: the field of /proc/self/statm that counts against it, in pages.
@@ -59,9 +61,10 @@ double core_limit() {
 
 uint32_t usable_cores() { return static_cast<uint32_t>(std::max(1.0, std::floor(core_limit()))); }
 
-UsableMemory usable_memory() {
+std::optional<UsableMemory> usable_memory(const std::filesystem::path& meminfo) {
+  constexpr double kNoLimit = 0x1p63;
   constexpr size_t kSize = 0, kData = 5;  // fields of /proc/self/statm
-  double bytes = available_memory();
+  double bytes = available_memory(meminfo);
   std::string limit = "this machine";
   const auto take = [&](double left, const std::string& name) {
     if (left < bytes) std::tie(bytes, limit) = std::pair(left, name);
@@ -70,14 +73,26 @@ UsableMemory usable_memory() {
   take(cgroup.bytes, "the control group's limit " + cgroup.limit);
   take(left_of(RLIMIT_AS, kSize), "this process's limit RLIMIT_AS (ulimit -v)");
   take(left_of(RLIMIT_DATA, kData), "this process's limit RLIMIT_DATA (ulimit -d)");
-  return {static_cast<uint64_t>(bytes), limit};
+  if (bytes >= kNoLimit) return std::nullopt;
+  return UsableMemory{static_cast<uint64_t>(bytes), limit};
+}
+
+uint64_t known_memory(const std::string& cure) {
+  if (const auto usable = usable_memory()) return usable->bytes;
+  throw Error("the memory of this machine is not known, because /proc/meminfo has no MemAvailable: " + cure);
 }
 
 void require_memory(uint64_t bytes, const std::string& what, const std::string& cure) {
-  const UsableMemory usable = usable_memory();
-  if (bytes <= usable.bytes) return;
+  const auto usable = usable_memory();
+  if (!usable || bytes <= usable->bytes) return;
   throw Error("the memory is too small: " + what + " takes " + std::to_string(bytes >> 20) + " MiB, and " +
-              usable.limit + " leaves " + std::to_string(usable.bytes >> 20) + " MiB; " + cure);
+              usable->limit + " leaves " + std::to_string(usable->bytes >> 20) + " MiB; " + cure);
+}
+
+const std::string& require_memory_for_model(const std::string& path) {
+  require_memory(shard::Predictor::bytes_to_load(path), "the model of " + path,
+                 "end other programs, raise the limit, or ask a smaller model");
+  return path;
 }
 
 Speed measure_speed(uint32_t threads, const std::function<void()>& check) {

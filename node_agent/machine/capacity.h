@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace modelet::agent {
@@ -18,13 +20,16 @@ struct UsableMemory {
   uint64_t bytes = 0;
   std::string limit;  // in words, with the command or the file that sets it
 };
-UsableMemory usable_memory();
+// Nothing if no limit is known: `meminfo`, the kernel's file, is not everywhere.
+std::optional<UsableMemory> usable_memory(const std::filesystem::path& meminfo = "/proc/meminfo");
+// The bytes, for those who have to offer a number. Throws Error with the cure if no limit is known.
+uint64_t known_memory(const std::string& cure);
 
 // Throws Error, which names `what` and the limit, if `bytes` of memory cannot be had. `cure`: what to ask for
 // instead.
 void require_memory(uint64_t bytes, const std::string& what, const std::string& cure);
-// A cure, for those who only use a model.
-inline constexpr const char* kForModels = "end other programs, raise the limit, or ask a smaller model";
+// The same for loading the model at `path`, which is returned.
+const std::string& require_memory_for_model(const std::string& path);
 
 // The speed of all threads together.
 struct Speed {

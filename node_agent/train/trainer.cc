@@ -28,7 +28,8 @@ void Trainer::prepare(const EventSink& events) {
   for (const ModeletSpec& modelet : sharding_of(job_).held())
     bytes += modelet_bytes(modelet, job_.experiment);
   require_memory(bytes, "this node's part of the model", cure);
-  const std::string limit = usable_memory().limit;  // later there may be nothing left to find out
+  // Later there may be nothing left to find out.
+  const std::string limit = usable_memory().value_or(UsableMemory{.limit = "this machine"}).limit;
   try {
     training_ = std::make_unique<Training>(job_, *clock_, outside_, events);
   } catch (const std::bad_alloc&) {

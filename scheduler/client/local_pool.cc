@@ -125,7 +125,9 @@ void LocalPool::start(const LocalPoolOptions& options) {
   const uint32_t threads =
       options.threads > 0 ? options.threads : std::max(1u, agent::usable_cores() / options.nodes);
   const agent::Speed speed = agent::measure_speed(threads, options.check);
-  const uint64_t memory_mib = std::max<uint64_t>(1, (agent::usable_memory().bytes >> 20) / options.nodes);
+  const uint64_t bytes =
+      agent::known_memory("start a scheduler, and agents with --memory-mib (docs/pool.md)");
+  const uint64_t memory_mib = std::max<uint64_t>(1, (bytes >> 20) / options.nodes);
   // The pool's only user may read and write everything that the agents may. When an agent gets SIGTERM, the
   // pool ends or has been killed: no scheduler could release the agent, and it must not train on meanwhile.
   for (const std::string& name : names)

@@ -36,7 +36,7 @@ Choice choose_for_data(const GivenKeys& given, const LoadData& load, const Choos
   if (now.experiment.data.normalize != before) data = load(now.experiment);
 
   DataTrials trials(data.train, facts, now.experiment.train.threads, options.check);
-  const Machine machine{.memory_bytes = usable_memory().bytes,
+  const Machine machine{.memory_bytes = usable_memory().value_or(UsableMemory{.bytes = UINT64_MAX}).bytes,
                         .bf16_products = shard::kernels::pairs_pay()};
   ChooseOptions left = options;
   left.test_rows = data.test_rows;

@@ -25,11 +25,6 @@ constexpr size_t kBatch = 512;  // samples scored together
 
 namespace fs = std::filesystem;
 
-const std::string& require_room(const std::string& path) {
-  agent::require_memory(shard::Predictor::bytes_to_load(path), "the model of " + path, agent::kForModels);
-  return path;
-}
-
 // Whether a file that a run's experiment names is here. It may be on another machine or in a folder of another
 // user, and a run without data names /dev/null.
 bool is_here(const std::string& file) {
@@ -47,7 +42,7 @@ bool is_within(const fs::path& folder, const fs::path& file) {
 }  // namespace
 
 LoadedModel::LoadedModel(const std::string& path, uint32_t threads)
-    : predictor_(require_room(path), threads > 0 ? threads : agent::usable_cores()),
+    : predictor_(agent::require_memory_for_model(path), threads > 0 ? threads : agent::usable_cores()),
       sharding_(partition_model(experiment(), shape()),
                 std::vector<uint32_t>(predictor_.index().modelets.size(), 0), 0, 1),
       group_(comm::make_solo_group()),
@@ -87,8 +82,8 @@ shard::Dataset LoadedModel::test_data(const std::string& advice) const {
         fmt::format("{}: there is no such file; it was the test data of the run: {}", file, advice));
   if (known == extra.end())
     throw UsageError(fmt::format(
-        "{}: the model names this file as its test data and does not say what was in it, as models of "
-        "before do not: {}",
+        "{}: this model was made by an earlier release, which did not record what its test data contained: "
+        "{}",
         file, advice));
   shard::Dataset data = load_data(file);
   if (*known != agent::fingerprint_text(data))

@@ -280,7 +280,7 @@ void plan(const PlanOptions& options) {
         {.name = "node-" + std::to_string(i),
          .cores = cores,
          .memory_bytes = options.memory_gib > 0 ? static_cast<uint64_t>(options.memory_gib * 0x1p30)
-                                                : agent::usable_memory().bytes,
+                                                : agent::known_memory("give that of a node, --memory-gib"),
          .gflops = speed_of(options.gflops, i, here.gflops),
          .memory_gbps = speed_of(options.memory_gbps, i, here.memory_gbps),
          .bf16_gflops = speed_of(options.bf16_gflops.empty() ? options.gflops : options.bf16_gflops, i,

@@ -9,6 +9,7 @@
 #include <future>
 #include <optional>
 
+#include "base/error.h"
 #include "node_agent/machine/turn.h"
 
 namespace modelet::agent {
@@ -39,6 +40,15 @@ TEST_F(CapacityTest, AgentsMeasureOneAfterTheOther) {
   EXPECT_EQ(speed.wait_for(kHeld), std::future_status::timeout) << "it does not wait for its turn";
   turn.reset();
   EXPECT_GT(speed.get().gflops, 0);
+}
+
+// Other limits may be known; what is not known is none.
+TEST(UsableMemoryTest, AMachineThatDoesNotTellHasNoLimit) {
+  const auto usable = usable_memory();
+  ASSERT_TRUE(usable);
+  const auto unknown = usable_memory("/no/such/meminfo");
+  EXPECT_TRUE(!unknown || unknown->limit != "this machine");
+  EXPECT_THROW(require_memory(usable->bytes + (uint64_t{1} << 50), "a test", "take less"), Error);
 }
 
 }  // namespace
