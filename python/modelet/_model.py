@@ -3,6 +3,7 @@ import functools
 import operator
 import os
 import shutil
+import threading
 import tomllib
 import weakref
 from collections.abc import Mapping, Sequence
@@ -24,21 +25,29 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 # A forked child must not find a model in the middle of a call of another thread, which the child does not have.
 _in_use: weakref.WeakSet["Model"] = weakref.WeakSet()
-_paused: list[_modelet.Model] = []
+_paused: dict[int, list[_modelet.Model]] = {}  # by the thread that forks
 
 
 def _pause_all() -> None:
-    for model in list(_in_use):
+    own = _paused.setdefault(threading.get_ident(), [])
+    for model in sorted(_in_use, key=id):  # in one order: threads that fork at the same time wait for each other
         model._native.pause()
-        _paused.append(model._native)
+        own.append(model._native)
 
 
 def _go_on() -> None:
-    while _paused:
-        _paused.pop().go_on()
+    for model in _paused.pop(threading.get_ident(), []):
+        model.go_on()
 
 
-os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_go_on)
+def _go_on_in_child() -> None:
+    for models in _paused.values():  # those of other threads as well, which the child does not have
+        for model in models:
+            model.go_on()
+    _paused.clear()
+
+
+os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_go_on_in_child)
 
 
 class Model:

@@ -59,11 +59,6 @@ class Rows {
   std::vector<float> values_;
 };
 
-const std::string& require_room(const std::string& path) {
-  agent::require_memory(shard::Predictor::bytes_to_load(path), "the model of " + path, agent::kForModels);
-  return path;
-}
-
 // Training data may have any bytes. Those that are not UTF-8 become surrogate escapes, as in os.fsdecode().
 nb::object python_string(std::string_view text) {
   return nb::steal(
@@ -79,7 +74,8 @@ std::vector<std::string> strings(const std::vector<nb::bytes>& given) {
 }  // namespace
 
 Model::Model(const std::string& path, unsigned threads)
-    : predictor_(require_room(path), threads > 0 ? threads : agent::usable_cores()),
+    : predictor_(agent::require_memory_for_model(path), threads > 0 ? threads : agent::usable_cores()),
+      encoder_(predictor_.query_encoder()),
       sharding_(partition_model(predictor_.index().experiment, predictor_.index().shape),
                 std::vector<uint32_t>(predictor_.index().modelets.size(), 0), 0, 1),
       group_(comm::make_solo_group()),
@@ -87,16 +83,11 @@ Model::Model(const std::string& path, unsigned threads)
       ranker_(predictor_.network().output().modelets(), predictor_.network().spread(),
               predictor_.network().pool()) {}
 
-const shard::QueryEncoder& Model::encoder() const {
-  std::call_once(encoder_made_, [this] { encoder_.emplace(predictor_.query_encoder()); });
-  return *encoder_;
-}
-
-std::string Model::reading() const { return to_toml(encoder().encoding()); }
+std::string Model::reading() const { return to_toml(encoder_.encoding()); }
 
 Names Model::columns() const {
   Names names;
-  for (const std::string& name : encoder().columns().names()) names.append(python_string(name));
+  for (const std::string& name : encoder_.columns().names()) names.append(python_string(name));
   return names;
 }
 
@@ -110,7 +101,6 @@ Names Model::label_names() const {
 template <class Use>
 void Model::for_batches(const Samples& samples, const Use& use) {
   const nb::gil_scoped_release unlocked;
-  const std::lock_guard lock(mutex_);
   const shard::CsrSamples& rows = samples.samples();
   if (rows.features != features())
     throw UsageError("these samples have " + std::to_string(rows.features) + " features, the model of " +
@@ -118,9 +108,14 @@ void Model::for_batches(const Samples& samples, const Use& use) {
   const shard::Dataset data = shard::Dataset::of(rows, predictor_.index().experiment.data.normalize);
   const std::vector<uint32_t> all = shard::all_rows(data.rows());
   for (size_t first = 0; first < all.size(); first += kBatch) {
-    batch_.assign(data, std::span(all).subspan(first, std::min(kBatch, all.size() - first)), false);
-    forward_.run(batch_, {}, pass_);
-    use(first, batch_.size());
+    {
+      const std::lock_guard lock(mutex_);
+      batch_.assign(data, std::span(all).subspan(first, std::min(kBatch, all.size() - first)), false);
+      forward_.run(batch_, {}, pass_);
+      use(first, batch_.size());
+    }
+    // Without the mutex: its next owner may have the interpreter's lock, and a signal's handler may use the
+    // model.
     const nb::gil_scoped_acquire locked;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
@@ -178,7 +173,7 @@ nb::tuple Model::read(const std::string& path) const {
       for (size_t row = 0; row < data.rows(); ++row) rows.add(data.sample(row));
     } else {
       shard::refuse_other_kind(path, !predictor_.encoder().empty());
-      rows.add_all(*encoder().open(shard::LineReader(path)));
+      rows.add_all(*encoder_.open(shard::LineReader(path)));
     }
   }
   return rows.arrays();
@@ -189,7 +184,7 @@ nb::tuple Model::encode_texts(const std::vector<nb::bytes>& texts) const {
   Rows rows;
   {
     const nb::gil_scoped_release unlocked;
-    rows.add_all(*encoder().open_texts(std::move(copies), "rows"));
+    rows.add_all(*encoder_.open_texts(std::move(copies), "rows"));
   }
   return rows.arrays();
 }
@@ -200,7 +195,7 @@ nb::tuple Model::encode_rows(const std::vector<std::vector<nb::bytes>>& given) c
   Rows rows;
   {
     const nb::gil_scoped_release unlocked;
-    rows.add_all(*encoder().open_rows(std::move(copies), "rows"));
+    rows.add_all(*encoder_.open_rows(std::move(copies), "rows"));
   }
   return rows.arrays();
 }
@@ -208,7 +203,7 @@ nb::tuple Model::encode_rows(const std::vector<std::vector<nb::bytes>>& given) c
 std::vector<std::optional<size_t>> Model::places(const std::vector<nb::bytes>& named,
                                                  const std::string& where) const {
   std::vector<std::optional<size_t>> places;
-  for (const size_t place : encoder().columns().places(strings(named), where))
+  for (const size_t place : encoder_.columns().places(strings(named), where))
     places.push_back(place == shard::Columns::kAbsent ? std::nullopt : std::optional(place));
   return places;
 }
@@ -289,6 +284,7 @@ void Model::pause() {
 }
 
 const shard::Embeddings& Model::embeddings() {
+  const nb::gil_scoped_release unlocked;
   const std::lock_guard lock(mutex_);
   if (!embeddings_)
     embeddings_ = std::make_unique<shard::Embeddings>(shard::Checkpoint::open(predictor_.folder()));

@@ -1,7 +1,8 @@
 // Model: a trained model for Python. It gives the best labels, all scores, the activations of the last hidden
 // layer, the words nearest to a word, and its weights. Samples are encoded and normalised as in training.
 //
-// Any thread may call it; calls that compute take turns, without the interpreter's lock.
+// Any thread may call it; calls that compute take turns at each batch, without the interpreter's lock. Who
+// waits for the mutex does not have that lock, and who has the mutex does not wait for it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -72,7 +73,7 @@ class Model {
   nanobind::object pairs() const;
 
   // Between these two calls nothing is computed. They are for fork(): the child does not have the other threads, so
-  // none of them may hold the mutex or be half-way through a call.
+  // none of them may hold the mutex or be half-way through a batch.
   void pause();
   void go_on() { mutex_.unlock(); }
 
@@ -86,19 +87,17 @@ class Model {
   template <class Use>
   void for_batches(const Samples& samples, const Use& use);
   const shard::Embeddings& embeddings();
-  const shard::QueryEncoder& encoder() const;
 
   shard::Predictor predictor_;
+  const shard::QueryEncoder encoder_;
   const agent::Sharding sharding_;
   const std::unique_ptr<comm::Group> group_;
   agent::ShardedForward forward_;
   agent::ForwardPass pass_;
   shard::LabelRanker ranker_;
   shard::Batch batch_;
-  std::unique_ptr<shard::Embeddings> embeddings_;       // made when it is first needed
-  mutable std::optional<shard::QueryEncoder> encoder_;  // the same
-  mutable std::once_flag encoder_made_;
-  std::mutex mutex_;  // guards everything that is not const
+  std::unique_ptr<shard::Embeddings> embeddings_;  // made when it is first needed
+  std::mutex mutex_;                               // guards everything that is not const
 };
 
 }  // namespace modelet::python

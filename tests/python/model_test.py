@@ -132,6 +132,44 @@ def test_neighbours_of_words(tmp_path):
     assert labels.shape == (4, 2) and set(labels[0]) == {number("two"), number("three")} and number("five") in labels[1]
 
 
+def test_threads_and_signals_share_a_model(tmp_path):
+    (tmp_path / "words.txt").write_text("one two three\nfour five six\n" * 50)
+    script = f'''
+import os, signal, sys, threading
+import modelet
+data = {str(tmp_path / "words.txt")!r}
+model = modelet.train({{"data": {{"train": data, "test": data, "format": "words"}}, "words": {{"min_count": 1, "subsample": 0}},
+                       "train": {{"epochs": 1, "threads": 2}}, "model.hidden": [16], "modelets.hidden_columns": 16}},
+                      out={str(tmp_path / "run")!r}, progress=False).load()
+questions = model.encode(["one", "four"] * 20000)  # many batches
+done = threading.Event()
+
+def look():
+    while not done.is_set():
+        assert len(model.words()) == 6 and model.neighbours(0, 2)
+
+def handler(*_):
+    assert model.predict(["one"], 1)[0].shape == (1, 1)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if model.predict(["one"], 1)[0].shape == (1, 1) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    handled.append(1)
+
+handled = []
+thread = threading.Thread(target=look)
+thread.start()
+assert model.predict(questions, 1)[0].shape == (40000, 1)
+done.set()
+thread.join()
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.001)
+while not handled:
+    model.predict(questions, 1)
+'''
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
 def test_neighbours_of_labels(run, many_labels):
     model = run.load()
     (nearest, cosine), (_, less) = model.neighbours("bird", 5)
