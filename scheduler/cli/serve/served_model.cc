@@ -62,7 +62,7 @@ std::vector<ServedModel::Answer> ServedModel::answer(const PredictRequest& reque
 std::unique_ptr<shard::SampleReader> ServedModel::open(const Query& query) const {
   if (!query.row.empty()) return encoder_.open_rows({query.row}, query.where);
   if (!query.ids) return encoder_.open_texts({query.text}, query.where);
-  return encoder_.open_ids({std::make_unique<std::stringbuf>(query.text, std::ios::in), query.where});
+  return encoder_.open_ids(shard::LineReader::of_texts(query.text, query.where));
 }
 
 ServedModel::Answer ServedModel::answer(const Query& query, size_t k, bool sparse,

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -175,6 +176,12 @@ LineReader::LineReader(std::unique_ptr<std::streambuf> source, std::string name)
       buffer_(make_buffer(kFirstCapacity)),
       capacity_(kFirstCapacity) {}
 
+LineReader LineReader::of_texts(std::string lines, std::string name) {
+  LineReader reader(std::make_unique<std::stringbuf>(std::move(lines), std::ios::in), std::move(name));
+  reader.has_head_ = false;
+  return reader;
+}
+
 bool LineReader::next(std::string_view& line) {
   size_t searched = 0;  // bytes of the unread text known to hold no line end
   const char* newline = nullptr;
@@ -192,7 +199,8 @@ bool LineReader::next(std::string_view& line) {
   ++line_number_;
   line = {start, length};
   if (line.ends_with('\r')) line.remove_suffix(1);
-  if (line_number_ == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+  if (has_head_ && line_number_ == 1 && line.starts_with(kByteOrderMark))
+    line.remove_prefix(kByteOrderMark.size());
   return true;
 }
 
@@ -236,7 +244,7 @@ bool LineReader::refill() {
         source.sgetn(buffer_.get() + end_, static_cast<std::streamsize>(capacity_ - end_));
     at_end_ = n <= 0;
     end_ += static_cast<size_t>(at_end_ ? 0 : n);
-    if (bytes_ == 0) refuse_utf16(name_, {buffer_.get(), end_});
+    if (has_head_ && bytes_ == 0) refuse_utf16(name_, {buffer_.get(), end_});
   } catch (const std::ios_base::failure&) {
     if (!filter_) throw Error(errno_text(name_) + " (while reading)");
     throw FormatError(name_ + ": the compressed file is damaged or cut off after line " +

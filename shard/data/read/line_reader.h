@@ -1,6 +1,7 @@
 // LineReader: the lines of a text file that is plain, .xz or .gz. The content decides which (its first
-// bytes), not the name; other compressions, UTF-16 and some binary formats are recognised and refused. A stream (standard input, a pipe) must
-// be plain. Memory is bounded by the longest line, and that by kMaxLineBytes. One thread uses a LineReader.
+// bytes), not the name; other compressions, UTF-16 and some binary formats are recognised and refused. A
+// stream (standard input, a pipe) must be plain. Memory is bounded by the longest line, and that by
+// kMaxLineBytes. One thread uses a LineReader.
 #pragma once
 
 #include <cstddef>
@@ -36,14 +37,19 @@ class LineReader {
   // Reads plain text from `source`; `name` stands for the file in messages.
   LineReader(std::unique_ptr<std::streambuf> source, std::string name);
   LineReader(LineReader&&) noexcept = default;
+  // Reads texts in memory, one a line. They have no head, as files do: whatever the first one holds is text.
+  static LineReader of_texts(std::string lines, std::string name);
 
   // Reads a stream (is_stream()) as it comes: next() returns a line as soon as its end is there. Opening a
   // pipe waits for its writer. Throws Error if it cannot be opened.
   static LineReader of_stream(const std::filesystem::path& path);
 
-  // The next line without its end (LF or CRLF; the last line may have none), the first without a UTF-8
-  // byte-order mark; valid until the next call. False at the end. Throws FormatError for a line longer than
-  // kMaxLineBytes and for a corrupt or cut off compressed stream.
+  // Whether the first line is that of a file, which may have a byte-order mark or a header.
+  bool has_head() const { return has_head_; }
+
+  // The next line without its end (LF or CRLF; the last line may have none), the first of a file without a
+  // UTF-8 byte-order mark; valid until the next call. False at the end. Throws FormatError for a line longer
+  // than kMaxLineBytes and for a corrupt or cut off compressed stream.
   bool next(std::string_view& line);
 
   // The next buffer of text instead of a line, for text whose lines may have any length. It may end within a
@@ -74,7 +80,7 @@ class LineReader {
   uint64_t file_bytes_ = 0;
   std::unique_ptr<char[]> buffer_;
   size_t capacity_, begin_ = 0, end_ = 0;  // unread text is buffer_[begin_, end_)
-  bool at_end_ = false;
+  bool at_end_ = false, has_head_ = true;
   uint64_t line_number_ = 0, bytes_ = 0;
 };
 

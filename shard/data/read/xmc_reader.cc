@@ -125,7 +125,7 @@ XmcHeader XmcReader::parse_header(std::string_view line) const {
 bool XmcReader::next_query(Sample& sample) {
   std::string_view line;
   if (!lines_.next(line)) return false;
-  if (lines_.line_number() == 1 && is_header(line)) {
+  if (lines_.has_head() && lines_.line_number() == 1 && is_header(line)) {
     const XmcHeader header = parse_header(line);
     if (header.features != header_.features || header.labels != header_.labels)
       throw UsageError(lines_.name() + " has " + std::to_string(header.features) + " features and " +

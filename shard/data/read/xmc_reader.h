@@ -19,8 +19,8 @@
 // a line over 64 MiB, and a number of labels that the text cannot account for (kMostLabelsUnseen).
 //
 // Text that a model is asked about (a stream, a row in memory) may be less complete. The header may be
-// missing, and its number of samples is ignored. Every line is a sample, and a line without labels may begin
-// with a feature.
+// missing (in memory there is none), and its number of samples is ignored. Every line is a sample, and a line
+// without labels may begin with a feature.
 //
 // Files may be plain, .xz or .gz. Memory: the longest line and its sample. One thread uses a reader.
 #pragma once

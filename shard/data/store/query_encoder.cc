@@ -1,7 +1,6 @@
 #include "shard/data/store/query_encoder.h"
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
 #include "shard/data/read/xmc_reader.h"
@@ -83,7 +82,7 @@ std::unique_ptr<SampleReader> QueryEncoder::open_texts(std::vector<std::string> 
         text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
     lines.append(text).push_back('\n');
   }
-  return open_questions({std::make_unique<std::stringbuf>(std::move(lines), std::ios::in), name});
+  return open_questions(LineReader::of_texts(std::move(lines), name));
 }
 
 std::unique_ptr<SampleReader> QueryEncoder::open_rows(std::vector<Row> rows, const std::string& name) const {

@@ -40,8 +40,6 @@ struct Block {
   }
 };
 
-// Adds strings one by one and many at once, and compares with std::map: numbers follow the order of
-// insertion, whatever the size of the table.
 // XXH3 of these strings is equal, unless it has a seed: the first eight bytes are those of its secret, which
 // makes the product with the next eight zero, whatever they are.
 TEST(StringTable, StringsMadeToCollideDoNot) {
@@ -65,6 +63,8 @@ TEST(StringTable, StringsMadeToCollideDoNot) {
   EXPECT_TRUE(test::grows_linearly(1000, colliding, insert));
 }
 
+// Adds strings one by one and many at once, and compares with std::map: numbers follow the order of
+// insertion, whatever the size of the table.
 TEST(StringTable, NumbersStringsAsAMapDoes) {
   Rng rng(1);
   StringTable table, one_by_one;

@@ -60,7 +60,6 @@ TEST_P(QueryEncoderTest, ReadsAsTrainingDidWithAndWithoutLabels) {
   EXPECT_EQ(read(encoder(), lines_of(GetParam().queries)), without_labels(expected));
 }
 
-// The rows of a table, whatever door they come through.
 std::vector<OwnedSample> read_all(const std::unique_ptr<SampleReader>& reader) {
   std::vector<OwnedSample> samples;
   for (Sample sample; reader->next(sample);) samples.emplace_back(sample);
@@ -75,6 +74,7 @@ QueryEncoder encoder_of(const testing::TemporaryFolder& folder, const std::strin
   return {data.encoder(), {.features = data.features(), .labels = data.labels()}, Normalize::kNone, "test"};
 }
 
+// The rows of a table, whatever door they come through.
 TEST(QueryEncoderRowsTest, ARowIsReadAsItsRecord) {
   const testing::TemporaryFolder folder;
   const std::string table =
@@ -125,6 +125,22 @@ TEST(QueryEncoderRowsTest, ATextStaysAText) {
   const auto expected = without_labels(read_all(text.open(LineReader(folder / "train"))));
   EXPECT_EQ(read_all(text.open_texts({"one\ntwo,\t\"three\"", "four\r\n"}, "rows")), expected);
   EXPECT_THAT(test::error_of([&] { text.open_rows({{"a"}}, "rows"); }), HasSubstr("does not read columns"));
+}
+
+TEST(QueryEncoderRowsTest, TheFirstTextIsNoHeadOfAFile) {
+  using namespace std::string_literals;
+  const testing::TemporaryFolder folder;
+  const std::string train = "__label__a x \ufeffx\n__label__b a\0b\0 y\n"s;
+  const QueryEncoder text = encoder_of(folder, "[data]\nformat='text'\n[text]\nmin_count=1", train);
+  for (const std::string& each : {"\ufeffx"s, "a\0b\0"s, "\xff\xfey"s}) {
+    const auto twice = read_all(text.open_texts({each, each}, "rows"));
+    ASSERT_EQ(twice.size(), 2u) << each;
+    EXPECT_EQ(twice[0], twice[1]) << each;
+  }
+  EXPECT_NE(read_all(text.open_texts({"\ufeffx"}, "rows")), read_all(text.open_texts({"x"}, "rows")));
+  const QueryEncoder ids({}, {.features = 9, .labels = 5}, Normalize::kNone, "test");
+  EXPECT_THAT(test::error_of([&] { read_all(ids.open_texts({"3 9 5"}, "rows")); }),
+              HasSubstr("expected FEATURE:VALUE"));
 }
 
 TEST_P(QueryEncoderTest, APipeIsReadAsItComes) {
