@@ -213,6 +213,10 @@ std::filesystem::path tuned_file(const std::filesystem::path& experiment);
 Experiment parse_experiment(std::string_view toml, const std::filesystem::path& origin,
                             const std::vector<std::string>& overrides = {});
 
+// The experiment of a model that an earlier release may have trained: values that were removed since become
+// those nearest to them.
+Experiment parse_recorded_experiment(std::string_view toml, const std::filesystem::path& origin);
+
 // Complete TOML with every key; parse_experiment(to_toml(e)) equals e.
 std::string to_toml(const Experiment& experiment);
 

@@ -582,11 +582,23 @@ const std::vector<Field>& fields() {
 
 const RemovedKey* find_removed(std::string_view key) {
   static constexpr RemovedKey kRemoved[] = {
-      {"model.pairs", 0, "linear classifiers learn more: set model.centroids = true and model.classifiers = 1"},
-      {"model.pairs_rate", 1, "it was the learning rate of model.pairs, which was removed as well"},
+      {"model.pairs", 0,
+       "linear classifiers learn more: set model.centroids = true and model.classifiers = 1"},
+      {"model.pairs_rate", {}, "it was the learning rate of model.pairs, which was removed as well"},
       {"sampling.logq", 0, "sampling.prior corrects the scores of sampled training instead"},
   };
   const auto* const found = std::ranges::find(kRemoved, key, &RemovedKey::key);
+  return found == std::end(kRemoved) ? nullptr : found;
+}
+
+const RemovedValue* find_removed_value(std::string_view key, std::string_view value) {
+  static constexpr RemovedValue kRemoved[] = {
+      {"exchange.codec", "auto", "int8"},
+      {"exchange.gradient_codec", "auto", "int8"},
+      {"exchange.gradient_codec", "topk", "int4"},
+  };
+  const auto* const found = std::ranges::find_if(
+      kRemoved, [&](const RemovedValue& each) { return each.key == key && each.value == value; });
   return found == std::end(kRemoved) ? nullptr : found;
 }
 

@@ -9,6 +9,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,10 +49,16 @@ struct Field {
 // ignored. `instead`: what to do with any other value.
 struct RemovedKey {
   std::string_view key;
-  double no_effect = 0;  // false: 0
+  std::optional<double> no_effect;  // false: 0; nothing: none has, without another removed key
   std::string_view instead;
 };
 const RemovedKey* find_removed(std::string_view key);  // nullptr: there was no such key
+
+// A value of earlier releases, and that which is nearest to it.
+struct RemovedValue {
+  std::string_view key, value, instead;
+};
+const RemovedValue* find_removed_value(std::string_view key, std::string_view value);  // nullptr: none
 
 // In the order of docs/experiment.md.
 const std::vector<Field>& fields();

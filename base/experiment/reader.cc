@@ -46,28 +46,19 @@ std::string key_suggestion(std::string_view key) {
                             : "; did you mean '" + std::string(nearest->key) + "'?";
 }
 
-// What people write instead: JSON, texts without quotes, True.
-constexpr const char* kTomlWanted =
-    "; an experiment is TOML in UTF-8: [section], then key = value, with quotes around texts, and true or false";
-
-toml::table parse_at(std::string_view text, const std::string& place) {
-  try {
-    return parse_toml(text);
-  } catch (const toml::parse_error& e) {
-    const auto at_position = e.source().begin;
-    throw UsageError(place + ":" + number_text(at_position.line) + ":" + number_text(at_position.column) +
-                     ": " + std::string(e.description()) + kTomlWanted);
-  }
-}
+constexpr const char* kTomlWanted = "an experiment is TOML in UTF-8: [section], then key = value";
 
 class Parser {
  public:
-  explicit Parser(const std::filesystem::path& origin)
-      : origin_(origin.string()), folder_(std::filesystem::absolute(origin).parent_path()) {}
+  // `is_record`: of a model that is there, and can be used whatever was removed since.
+  explicit Parser(const std::filesystem::path& origin, bool is_record = false)
+      : origin_(origin.string()),
+        folder_(std::filesystem::absolute(origin).parent_path()),
+        is_record_(is_record) {}
 
   // Defaults that were measured for this experiment by `modelet tune`.
   void read_tuned(std::string_view text, const std::string& origin) {
-    const toml::table root = parse_at(text, origin);
+    const toml::table root = parse_toml_file(text, origin, kTomlWanted);
     const toml::table* sampling = root["sampling"].as_table();
     if (sampling == nullptr || root.size() != 1)
       throw UsageError(origin +
@@ -81,7 +72,7 @@ class Parser {
     if (text.size() > kMaxFileBytes)
       throw UsageError(origin_ + ": " + number_text(text.size()) + " bytes, more than the limit of " +
                        number_text(kMaxFileBytes) + "; is this an experiment file?");
-    const toml::table root = parse_at(text, origin_);
+    const toml::table root = parse_toml_file(text, origin_, kTomlWanted);
     for (const auto& [name, node] : root) {
       const std::string place = place_of(name);
       if (!is_section(name.str())) {
@@ -242,8 +233,9 @@ class Parser {
   static bool had_no_effect(std::string_view key, const toml::node& node) {
     const RemovedKey* removed = find_removed(key);
     if (removed == nullptr) return false;
+    if (!removed->no_effect) return true;
     const auto boolean = node.value_exact<bool>();
-    return boolean ? *boolean == (removed->no_effect != 0) : node.value<double>() == removed->no_effect;
+    return boolean ? *boolean == (*removed->no_effect != 0) : node.value<double>() == removed->no_effect;
   }
 
   static UsageError unknown_key(const std::string& place, std::string_view key) {
@@ -267,7 +259,15 @@ class Parser {
     const Field* field = find_field(key);
     if (field == nullptr && had_no_effect(key, node)) return;
     if (field == nullptr) throw unknown_key(source.place, key);
-    read_field(*field, node, source, experiment_);
+    const auto text = node.value_exact<std::string>();
+    if (const RemovedValue* removed = text ? find_removed_value(key, *text) : nullptr) {
+      if (!is_record_)
+        throw UsageError(source.place + ": " + key + " is " + shown(*text) + ", which was removed: use " +
+                         std::string(removed->instead));
+      read_field(*field, toml::value<std::string>(std::string(removed->instead)), source, experiment_);
+    } else {
+      read_field(*field, node, source, experiment_);
+    }
     place_[field->key] = source.place;
   }
 
@@ -278,6 +278,7 @@ class Parser {
 
   std::string origin_;
   std::filesystem::path folder_;
+  bool is_record_;
   std::map<std::string_view, std::string> place_;  // where each given value stands
   Experiment experiment_;
 };
@@ -310,6 +311,12 @@ Experiment parse_experiment(std::string_view toml, const std::filesystem::path& 
   Parser parser(origin);
   parser.read_file(toml);
   for (const std::string& argument : overrides) parser.override_with(argument);
+  return parser.finish();
+}
+
+Experiment parse_recorded_experiment(std::string_view toml, const std::filesystem::path& origin) {
+  Parser parser(origin, true);
+  parser.read_file(toml);
   return parser.finish();
 }
 

@@ -83,13 +83,8 @@ void find_variables(const CLI::App& app, const std::string& message,
 
 void apply_file(CLI::App& app, const std::string& path) {
   constexpr size_t kMaxFileBytes = size_t{1} << 20;
-  toml::table table;
-  try {
-    table = parse_toml(read_text_file(path, kMaxFileBytes));
-  } catch (const toml::parse_error& error) {
-    throw UsageError(path + ":" + std::to_string(error.source().begin.line) + ": " +
-                     std::string(error.description()));
-  }
+  const toml::table table = parse_toml_file(read_text_file(path, kMaxFileBytes), path,
+                                            "a file of options is TOML in UTF-8: key = value");
   const std::vector<std::string> known = known_keys(app);
   for (const auto& [key, node] : table) {
     const std::string name(key.str());

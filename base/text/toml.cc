@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <string>
 
+#include "base/error.h"
+
 namespace modelet {
 namespace {
 
@@ -81,6 +83,17 @@ void require_shallow(std::string_view text) {
 toml::table parse_toml(std::string_view text) {
   require_shallow(text);
   return toml::parse(text);
+}
+
+toml::table parse_toml_file(std::string_view text, const std::string& path, const std::string& wanted) {
+  try {
+    return parse_toml(text);
+  } catch (const toml::parse_error& error) {
+    const toml::source_position at = error.source().begin;
+    throw UsageError(path + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " +
+                     std::string(error.description()) + "; " + wanted +
+                     ", with quotes around texts, and true or false");
+  }
 }
 
 }  // namespace modelet

@@ -102,11 +102,7 @@ Preferences parse_preferences(std::string_view text, const std::string& origin) 
          read_table(*node.as_table(), of_back_off, origin);
        }},
   };
-  try {
-    read_table(parse_toml(text), keys, origin);
-  } catch (const toml::parse_error& error) {
-    throw UsageError(fmt::format("{}:{}: {}", origin, error.source().begin.line, error.description()));
-  }
+  read_table(parse_toml_file(text, origin, "preferences are TOML in UTF-8: key = value"), keys, origin);
   constexpr double kLeastLink = 0.1;
   if (result.link_mbps > 0 && result.link_mbps < kLeastLink)
     throw UsageError(fmt::format("{}: link_mbps must be 0 (no limit) or at least {}", origin, kLeastLink));

@@ -1,7 +1,5 @@
 #include "scheduler/cli/verbs/keygen.h"
 
-#include <toml++/toml.h>
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -10,6 +8,7 @@
 #include <string>
 
 #include "base/system/file.h"
+#include "base/text/toml.h"
 #include "comm/security/keys.h"
 
 namespace modelet::cli {
@@ -35,7 +34,7 @@ std::string public_key_in(const std::string& path) {
   if (words >> first && comm::is_key(first) && !(words >> rest)) return comm::parse_key(first, path);
   std::optional<std::string> told;
   try {
-    const toml::table table = toml::parse(text);
+    const toml::table table = parse_toml(text);
     if (!table.contains("secret")) told = table["public"].value<std::string>();
   } catch (const toml::parse_error&) {  // its text could show the secret
   }

@@ -20,7 +20,6 @@ constexpr uint64_t kVersion = 2, kSeedSpreadVersion = 1;  // in that version the
 constexpr const char* kExtension = ".safetensors";
 constexpr int kIndexDepth = 16;  // of index.json; the trainer's `extra` may nest a little
 constexpr uint64_t kMaxLayers = 64;
-constexpr uint64_t kMostFeatures = uint64_t{1} << 32;  // their ids have 32 bits
 constexpr std::array<std::string_view, 3> kKinds = {"input", "hidden", "output"};
 
 // As text: many JSON readers keep only 53 bits of a number.
@@ -180,7 +179,7 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   index.best_step = json.contains("best_step") ? unsigned_at(json, "best_step", origin) : index.step;
   if (index.best_step > index.step) throw FormatError(origin + ": 'best_step' is later than 'step'");
   try {
-    index.experiment = parse_experiment(string_at(json, "experiment", origin), path);
+    index.experiment = parse_recorded_experiment(string_at(json, "experiment", origin), path);
   } catch (const UsageError& e) {
     throw FormatError(std::string("in the checkpoint's experiment: ") + e.what());
   }
@@ -193,9 +192,9 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   if (shape.contains("fingerprint")) index.shape.fingerprint = hex64_at(shape, "fingerprint", origin);
   if (shape.contains("occurring_features"))  // else all have rows
     index.shape.occurring_features = unsigned_at(shape, "occurring_features", origin);
-  if (index.shape.features > kMostFeatures || index.shape.occurring_features > index.shape.features)
-    throw FormatError(fmt::format("{}: {} of {} features occur; there may be at most {}", origin,
-                                  index.shape.occurring_features, index.shape.features, kMostFeatures));
+  if (index.shape.occurring_features > index.shape.features)
+    throw FormatError(fmt::format("{}: 'occurring_features' is {}, more than the {} features", origin,
+                                  index.shape.occurring_features, index.shape.features));
   index.shape.label_seed =
       version == kSeedSpreadVersion ? index.experiment.train.seed : unsigned_at(shape, "label_seed", origin);
   const nlohmann::json& modelets = member_at(json, "modelets", origin);

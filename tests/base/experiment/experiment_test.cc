@@ -228,15 +228,29 @@ TEST(Experiment, FieldsAreCheckedTogether) {
 
 // Experiments and checkpoints of earlier releases have all keys of that time.
 TEST(Experiment, RemovedKeysAreIgnoredOnlyWhereTheyHadNoEffect) {
-  EXPECT_EQ(to_toml(parse(kData + "[model]\npairs = false\npairs_rate = 1.0\n[sampling]\nlogq = false\n")),
-            to_toml(parse(kData)));
-  EXPECT_EQ(error_of(kData + "[model]\npairs = true\n"),
+  for (const char* rate : {"1.0", "2"})
+    EXPECT_EQ(to_toml(parse(kData + "[model]\npairs = false\npairs_rate = " + rate +
+                            "\n[sampling]\nlogq = false\n")),
+              to_toml(parse(kData)));
+  EXPECT_EQ(error_of(kData + "[model]\npairs = true\npairs_rate = 2\n"),
             "/runs/quickstart.toml:5: model.pairs was removed: linear classifiers learn more: set "
             "model.centroids = true and model.classifiers = 1");
-  EXPECT_THAT(error_of(kData + "[model]\npairs_rate = 2\n"), HasSubstr("model.pairs_rate was removed"));
+  EXPECT_THAT(error_of(kData, {"model.pairs_rate=2"}), HasSubstr("model.pairs_rate was removed"));
   EXPECT_THAT(error_of(kData + "[sampling]\nlogq = \"yes\"\n"), HasSubstr("sampling.prior"));
   EXPECT_THAT(error_of(kData, {"sampling.logq=false"}), HasSubstr("sampling.logq was removed"));
-  EXPECT_THAT(error_of(kData, {"exchange.codec=topk"}), HasSubstr("is 'topk'; it must be one of none, bf16, int8, int4"));
+  EXPECT_THAT(error_of(kData, {"exchange.codec=topk"}),
+              HasSubstr("is 'topk'; it must be one of none, bf16, int8, int4"));
+}
+
+// A model can be used, whatever its training sent. What is trained from now on names what it sends.
+TEST(Experiment, RemovedValuesAreReplacedOnlyInRecords) {
+  const std::string text = kData + "[exchange]\ncodec = \"auto\"\ngradient_codec = \"topk\"\n";
+  EXPECT_EQ(error_of(text), "/runs/quickstart.toml:5: exchange.codec is 'auto', which was removed: use int8");
+  EXPECT_THAT(error_of(kData, {"exchange.gradient_codec=topk"}),
+              HasSubstr("exchange.gradient_codec is 'topk', which was removed: use int4"));
+  const Experiment::Exchange of_record = parse_recorded_experiment(text, "/runs/index.json").exchange;
+  EXPECT_EQ(of_record.codec, CodecKind::kInt8);
+  EXPECT_EQ(of_record.gradient_codec, CodecKind::kInt4);
 }
 
 TEST(Experiment, PatienceNeedsHeldOutSamples) {

@@ -4,12 +4,15 @@
 
 #include <string>
 
+#include "tests/error_of.h"
 #include "tests/growth.h"
 
 namespace modelet {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string problem(const std::string& text) {
   try {
@@ -63,6 +66,11 @@ TEST(Toml, WorkIsLinear) {
         },
         [](const std::string& text) { parse_toml(text); }))
         << line;
+}
+
+TEST(Toml, AFileSaysWhereAndWhatIsWanted) {
+  EXPECT_THAT(test::error_of([] { parse_toml_file("a = 1\nb = True\n", "x.toml", "a list is TOML"); }),
+              AllOf(StartsWith("x.toml:2:5: "), HasSubstr("; a list is TOML, with quotes around texts")));
 }
 
 }  // namespace

@@ -48,6 +48,13 @@ TEST(CheckpointIndexTest, DefectsAreNamed) {
   };
   using J = nlohmann::json;
   EXPECT_NO_THROW(parse_checkpoint_index(original.dump(), "/c"));
+  J of_before = original;  // a codec that was removed since
+  std::string text = of_before["experiment"];
+  const std::string codec = "gradient_codec = ";
+  const size_t at = text.find(codec) + codec.size();
+  of_before["experiment"] = text.replace(at, text.find('\n', at) - at, "\"topk\"");
+  EXPECT_EQ(parse_checkpoint_index(of_before.dump(), "/c").experiment.exchange.gradient_codec,
+            CodecKind::kInt4);
   rejects([](J& j) { j = J::array(); }, "in an object");
   rejects([](J& j) { j["format"] = "other"; }, "not the index of a Modelet checkpoint");
   rejects([](J& j) { j["version"] = 3; }, "version 3; this program reads versions 1 and 2");
@@ -56,6 +63,8 @@ TEST(CheckpointIndexTest, DefectsAreNamed) {
   rejects([](J& j) { j.erase("step"); }, "'step' is missing");
   rejects([](J& j) { j["experiment"] = "[train]\nepoch = 3"; }, "unknown key 'train.epoch'");
   rejects([](J& j) { j["data_shape"]["labels"] = 6; }, "one neuron for each label");
+  rejects([](J& j) { j["data_shape"]["occurring_features"] = 51; },
+          "'occurring_features' is 51, more than the 50 features");
   rejects([](J& j) { j["data_shape"]["features"] = 51; }, "inputs");
   rejects([](J& j) { j["modelets"] = 3; }, "not a list");
   rejects([](J& j) { j["modelets"] = J::array(); }, "no modelets");
