@@ -17,7 +17,8 @@ namespace {
 // with a callback does not: it goes through the enclosing list at the end of each object.
 class StrictBuilder final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  StrictBuilder(std::string_view origin, int max_depth) : origin_(origin), max_depth_(max_depth) {}
+  StrictBuilder(std::string_view origin, int max_depth, bool keep_digits)
+      : origin_(origin), max_depth_(max_depth), keep_digits_(keep_digits) {}
 
   nlohmann::json take() { return std::move(document_); }
 
@@ -25,7 +26,10 @@ class StrictBuilder final : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { return add(value); }
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& token) override {
+    const bool is_whole = token.find_first_of(".eE") == string_t::npos;
+    return keep_digits_ && is_whole ? add(token) : add(value);
+  }
   bool string(string_t& value) override { return add(std::move(value)); }
   bool binary(binary_t& value) override { return add(std::move(value)); }
 
@@ -79,6 +83,7 @@ class StrictBuilder final : public nlohmann::json_sax<nlohmann::json> {
 
   const std::string origin_;
   const int max_depth_;
+  const bool keep_digits_;
   nlohmann::json document_;
   std::vector<nlohmann::json*> open_;  // what has begun and not ended, from the outside in
   nlohmann::json* member_ = nullptr;   // of the innermost object: where the next value belongs
@@ -87,8 +92,9 @@ class StrictBuilder final : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-nlohmann::json parse_strict_json(std::string_view text, std::string_view origin, int max_depth) {
-  StrictBuilder builder(origin, max_depth);
+nlohmann::json parse_strict_json(std::string_view text, std::string_view origin, int max_depth,
+                                 bool keep_digits) {
+  StrictBuilder builder(origin, max_depth, keep_digits);
   nlohmann::json::sax_parse(text, &builder);
   return builder.take();
 }

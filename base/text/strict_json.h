@@ -12,7 +12,10 @@ namespace modelet {
 // Parses exactly one JSON document. Syntax errors, a key that appears twice in an object, nesting deeper than
 // `max_depth`, and more than a million values are a FormatError that starts with `origin` (the file's path).
 // The work is linear in the text.
-nlohmann::json parse_strict_json(std::string_view text, std::string_view origin, int max_depth);
+// `keep_digits`: whole numbers of more than 64 bits become strings of their digits; otherwise they are
+// rounded.
+nlohmann::json parse_strict_json(std::string_view text, std::string_view origin, int max_depth,
+                                 bool keep_digits = false);
 
 // The same for a message or a line of a log, of which a malformed one is left out: nothing if `text` is not an
 // object, or nests deeper than 8.

@@ -10,12 +10,18 @@ import numpy.typing as npt
 from modelet import _modelet
 
 
+# Types of floats by their names in numpy, pandas, polars and pyarrow.
+_NARROW: dict[str, Any] = {"float32": np.float32, "float": np.float32, "float16": np.float16, "halffloat": np.float16}
+
+
 def listed(rows: Any) -> Any:
     """Series and arrays of texts or objects as lists; everything else as it is."""
-    if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUS":
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST":  # T: numpy.dtypes.StringDType
         return rows.tolist()
-    if hasattr(rows, "to_list") and not _is_frame(rows):
-        return rows.to_list()
+    if not _is_frame(rows):
+        for as_list in ("to_list", "to_pylist"):  # of pandas and polars, and of pyarrow
+            if hasattr(rows, as_list):
+                return getattr(rows, as_list)()
     return rows
 
 
@@ -39,6 +45,9 @@ def encode(native: _modelet.Model, rows: Any) -> tuple[npt.NDArray[Any], ...]:
         if len(set(names)) < len(names):
             raise _modelet.UsageError(f"the rows have two columns of one name: {', '.join(map(repr, names))}")
         return native.encode_rows(_by_column(native, names, [rows[name] for name in names]))
+    if isinstance(rows, np.ndarray) and native.columns:
+        raise TypeError("an array of numbers is a matrix of features; give array.tolist() for rows of the columns "
+                        + ", ".join(native.columns))
     rows = list(rows)
     if all(map(_is_text, rows)):
         return native.encode_texts([_field(text) for text in rows])
@@ -123,7 +132,8 @@ def _by_column(native: _modelet.Model, names: Sequence[Any], columns: Sequence[A
 
 def _values(column: Any) -> list[Any]:
     values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-    if str(getattr(column, "dtype", getattr(column, "type", ""))).lower() in ("float32", "float"):
+    kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower().removesuffix("[pyarrow]")
+    if narrow := _NARROW.get(kind):
         # The values may have been widened: 0.1 is then 0.10000000149011612.
-        return [None if _is_missing(value) else np.float32(value) for value in values]
+        return [None if _is_missing(value) else narrow(value) for value in values]
     return values

@@ -23,7 +23,7 @@ constexpr int kMostNested = 5;  // {"samples": [{"features": {"ids": [7]}}]}
 
 Value question_of(std::string_view body) {
   try {
-    return parse_strict_json(body, "the question", kMostNested);
+    return parse_strict_json(body, "the question", kMostNested, true);  // a number may be a category
   } catch (const FormatError& error) {
     if (body.find("NaN") == std::string_view::npos) throw;
     throw FormatError(error.what() + std::string("; JSON has no NaN: a missing value is null"));

@@ -42,6 +42,8 @@ TEST(RequestTest, FieldsByNameOrInOrder) {
     EXPECT_THAT(row_of(same, table), ElementsAre("1.5", "", "a,\"b\"\n\tc", "")) << same;
   EXPECT_THAT(row_of(R"(["n", "c", "d", "s"])", table), ElementsAre("n", "c", "d", "s"));
   EXPECT_THAT(row_of(R"([true, 1.0, false, 1e16])", table), ElementsAre("True", "1.0", "False", "1e+16"));
+  EXPECT_THAT(row_of("[18446744073709551615, 18446744073709551617, -9223372036854775809, 0]", table),
+              ElementsAre("18446744073709551615", "18446744073709551617", "-9223372036854775809", "0"));
   EXPECT_THAT(row_of("{}", table), ElementsAre("", "", "", ""));
   EXPECT_THAT(row_of(R"({"n": 1, "c": "x", "d": "y", "s": "", "else": 7})", table),
               ElementsAre("1", "x", "y", ""));
