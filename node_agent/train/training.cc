@@ -126,7 +126,8 @@ void Trainer::Training::restore(const CheckpointKeeper::RunState& state) {
   if (!loss.is_number() || !schedule_.ends_epoch(step_) || selection_.best().step() >= step_)
     throw FormatError(folder + ": its record of an epoch that was not evaluated makes no sense");
   epoch_loss_ = loss.get<double>();
-  unfitted_ = state.extra.value(kUnfitted, false);
+  const auto unfitted = state.extra.find(kUnfitted);
+  unfitted_ = unfitted != state.extra.end() && *unfitted == true;
 }
 
 void Trainer::Training::throw_if_stopped() const {

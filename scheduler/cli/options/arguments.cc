@@ -124,7 +124,11 @@ RunPlace::RunPlace(const std::string& out, const std::filesystem::path& resumed,
   const std::string first =
       absolute(fmt::format("runs/{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time(nullptr))));
   std::error_code failure;
-  made_parent_ = std::filesystem::create_directories(std::filesystem::path(first).parent_path(), failure);
+  const std::filesystem::path parent = std::filesystem::path(first).parent_path();
+  made_parent_ = std::filesystem::create_directories(parent, failure);
+  if (failure)
+    throw Error(parent.string() + ": " + failure.message() +
+                " (making the folder of runs); choose another with --out");
   path_ = first;
   for (int number = 2; !(made_ = ::mkdir(path_.c_str(), 0777) == 0); ++number) {
     if (errno != EEXIST)
