@@ -19,9 +19,9 @@ namespace modelet {
 
 namespace {
 
-// True in a forked child of a process that has worked with several threads. oneTBB's threads stay with the parent, and a child that
-// uses oneTBB may wait for them for ever. So such a child does all work in the calling thread. A handler of
-// pthread_atfork() can reach only globals.
+// True in a forked child of a process that has worked with several threads. oneTBB's threads stay with the
+// parent, and a child that uses oneTBB may wait for them for ever. So such a child does all work in the
+// calling thread. A handler of pthread_atfork() can reach only globals.
 std::atomic<bool> forked{false};
 
 void watch_forks() {

@@ -57,8 +57,8 @@ struct Tensor {
   DType dtype = DType::kF32;
   std::vector<uint64_t> shape;
   std::span<const std::byte> bytes;  // product(shape) * element_bytes(dtype)
-  // To write rows that do not lie side by side: they begin this many bytes apart, and `bytes` is the first one.
-  // 0: `bytes` are those of all.
+  // To write rows that do not lie side by side: they begin this many bytes apart, and `bytes` is the first
+  // one. 0: `bytes` are those of all.
   size_t stride_bytes = 0;
 };
 
@@ -90,8 +90,8 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
 std::vector<std::byte> safetensors_bytes(std::span<const Tensor> tensors, const Metadata& metadata = {});
 
 // A file, memory-mapped and fully checked: header, types, shapes, offsets (no overlap, no hole), and that no
-// number is infinite or NaN. Every defect is a FormatError that names the file. Owns the mapping; movable; tensors stay valid while it lives. Any
-// thread may read.
+// number is infinite or NaN. Every defect is a FormatError that names the file. Owns the mapping; movable;
+// tensors stay valid while it lives. Any thread may read.
 class SafetensorsFile {
  public:
   // If `expected` is given, size and checksum are compared first.
@@ -99,7 +99,8 @@ class SafetensorsFile {
   // From bytes that the caller keeps; `origin` names them in messages.
   SafetensorsFile(std::span<const std::byte> bytes, std::string origin);
 
-  // The pages of the file that were read no longer count as memory of this process. They are read again when needed.
+  // The pages of the file that were read no longer count as memory of this process. They are read again when
+  // needed.
   void release_pages() const;
 
   const std::vector<Tensor>& tensors() const { return tensors_; }  // in the order of the data

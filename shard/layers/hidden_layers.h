@@ -27,12 +27,11 @@ class InputLayer {
   // `runs`: the columns held here; each element has adjacent columns. `features` must outlive the layer.
   InputLayer(std::vector<Parameters> runs, const FeatureRows& features, ThreadPool& pool);
 
-  // Fills the own columns of the range's rows of `out` [batch, width].
-  // Features without rows add nothing.
+  // Fills the own columns of the range's rows of `out` [batch, width]. Features without rows add nothing.
   void forward(const Batch& batch, SampleRange range, Matrix out);
 
-  // For batches whose features all have rows, as those of training data do. pre_gradient [batch, width]: gradient of the loss with respect to the layer's pre-activations; only own
-  // columns are read.
+  // For batches whose features all have rows, as those of training data do. pre_gradient [batch, width]:
+  // gradient of the loss with respect to the layer's pre-activations; only own columns are read.
   double gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient);
   void update(const Batch& batch, ConstMatrix pre_gradient, const UpdateRule& rule);
 

@@ -256,8 +256,9 @@ void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
   }
 }
 
-// Calls use(piece, gradient) for all pieces; gradient(i) is that of the piece's neuron i. Gradients with respect to the logits are written beside the
-// activations, in the cache: the activations stay unchanged for another call.
+// Calls use(piece, gradient) for all pieces; gradient(i) is that of the piece's neuron i. Gradients with
+// respect to the logits are written beside the activations, in the cache: the activations stay unchanged for
+// another call.
 template <class Use>
 void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float* target_factor,
                                                 const Use& use) {
