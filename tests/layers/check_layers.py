@@ -40,8 +40,6 @@ FOLDERS = {
 # Folders of the scheduler that belong to the program `modelet`, which may use every library.
 PROGRAM = {"scheduler/client", "scheduler/cli/options", "scheduler/cli/model", "scheduler/cli/serve", "scheduler/cli/pool", "scheduler/cli/verbs",
            "scheduler/cli"}
-# As much as one person can keep in mind: files in a folder (a header and its source count as one) and folders in a folder.
-MOST_ROOMS = 8
 SKIPPED = {"build", "runs"}
 CPP = (".h", ".cc", ".cpp", ".hpp")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -94,19 +92,6 @@ def check_includes(path, text):
         problem = target and problem_of(folder, target)
         if problem:
             yield number, f"{problem} ({match.group(2)})"
-
-
-def check_rooms(paths):
-    """Folders of a library with more rooms than MOST_ROOMS."""
-    rooms = {}
-    for path in paths:
-        if folder_of(path) and path.endswith(CPP):
-            parts = os.path.splitext(path)[0].split("/")
-            for depth in range(1, len(parts)):
-                rooms.setdefault("/".join(parts[:depth]), set()).add(parts[depth])
-    for folder, inside in sorted(rooms.items()):
-        if len(inside) > MOST_ROOMS:
-            yield f"{folder}: {len(inside)} files and folders, more than {MOST_ROOMS}: divide it"
 
 
 def check_tests(paths):
@@ -164,7 +149,6 @@ def check_flags(text):
 
 def violations(root):
     paths = [path for _, path in files(root)]
-    yield from check_rooms(paths)
     yield from check_tests(paths)
     for full, path in files(root):
         is_cpp = path.endswith(CPP)

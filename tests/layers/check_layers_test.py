@@ -54,15 +54,6 @@ class CheckLayers(unittest.TestCase):
                               ("comm/wire/x.cc", "base/error.h"), ("shard/modelet/x.cc", "shard/kernels/kernels.h")]:
             self.assertEqual(self.found(path, f'#include "{include}"\n'), [], (path, include))
 
-    def test_rooms(self):
-        def paths(count):
-            return [f"comm/wire/a{i}{end}" for i in range(count) for end in (".h", ".cc")] + ["tests/x.cc"]
-        self.assertEqual(list(check_layers.check_rooms(paths(check_layers.MOST_ROOMS))), [])
-        self.assertEqual(list(check_layers.check_rooms(paths(check_layers.MOST_ROOMS + 1))),
-                         [f"comm/wire: {check_layers.MOST_ROOMS + 1} files and folders, more than {check_layers.MOST_ROOMS}: divide it"])
-        folders = [f"shard/f{i}/x.cc" for i in range(check_layers.MOST_ROOMS + 1)]
-        self.assertEqual(len(list(check_layers.check_rooms(folders))), 1)
-
     def test_tests_mirror_the_folders(self):
         code = ["shard/synth/synth.h", "shard/data/read/csv.cc", "shard/layers/loss/loss.h", "shard/modelet/modelet.h",
                 "scheduler/core/run/pool.h", "scheduler/cli/pool/pool.h", "comm/codec/codec.h"]
