@@ -1,5 +1,6 @@
 #include "scheduler/server/planner.h"
 
+#include <string>
 #include <utility>
 
 namespace modelet::scheduler {
@@ -18,7 +19,8 @@ Planner::~Planner() {
 
 void Planner::ask(PlanRequest request) {
   const std::lock_guard lock(mutex_);
-  requests_.add(request.key, std::move(request));
+  std::string key = request.key;  // of the request that is moved
+  requests_.add(std::move(key), std::move(request));
   changed_.notify_all();
 }
 

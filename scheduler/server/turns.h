@@ -15,9 +15,9 @@ namespace modelet::scheduler {
 template <class Item>
 class Turns {
  public:
-  void add(const std::string& key, Item item, size_t bytes = 0) {
+  void add(std::string key, Item item, size_t bytes = 0) {
     auto& of_key = waiting_[key];
-    if (of_key.empty()) order_.push_back(key);
+    if (of_key.empty()) order_.push_back(std::move(key));
     of_key.emplace_back(std::move(item), bytes);
     bytes_ += bytes;
   }
