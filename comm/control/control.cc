@@ -283,12 +283,12 @@ class ServerSocket::Impl {
       if (!socket.recv(parts.back(), zmq::recv_flags::dontwait)) return std::nullopt;
       bytes += parts.back().size();
     } while (parts.back().more());
-    gate->has_read(parts.back(), bytes);
     const std::string_view id = parts.front().to_string_view();
     if (is_claimed(id)) {
       gate->refuse(parts.back(), "it chooses its own routing id, which Modelet programs do not");
       return std::nullopt;
     }
+    gate->has_read(parts.back(), bytes);
     const std::string peer = fmt::format("{}{}", id, sender_of(parts.back()).number);
     try {
       if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");

@@ -74,11 +74,12 @@ Connections::Connections(std::string what, const ConnectionLimits& limits)
 void Connections::accepted(int descriptor) {
   const std::lock_guard lock(mutex_);
   auto [peer, network] = peer_of(descriptor);
+  if (const auto former = open_.find(descriptor); former != open_.end()) forget(former);
   const auto added = open_
-                         .insert_or_assign(descriptor, Connection{.cookie = cookie_of(descriptor),
-                                                                  .order = ++accepted_,
-                                                                  .peer = std::move(peer),
-                                                                  .network = std::move(network)})
+                         .emplace(descriptor, Connection{.cookie = cookie_of(descriptor),
+                                                         .order = ++accepted_,
+                                                         .peer = std::move(peer),
+                                                         .network = std::move(network)})
                          .first;
   const std::string& its = added->second.network;
   if (count(&Connection::network, its) > limits_.of_address)
@@ -95,8 +96,13 @@ void Connections::accepted(int descriptor) {
 
 std::string Connections::ended(int descriptor) {
   const std::lock_guard lock(mutex_);
-  const auto connection = open_.extract(descriptor);
-  return connection ? connection.mapped().peer : "";
+  const auto connection = open_.find(descriptor);
+  return connection != open_.end() ? forget(connection).peer : "";
+}
+
+Connections::Connection Connections::forget(Open::iterator connection) {
+  by_number_.erase(connection->second.number);
+  return std::move(open_.extract(connection).mapped());
 }
 
 void Connections::read(int descriptor, size_t bytes, std::string_view key, uint64_t number) {
@@ -105,7 +111,10 @@ void Connections::read(int descriptor, size_t bytes, std::string_view key, uint6
   if (found == open_.end()) return;
   Connection& connection = found->second;
   connection.read += bytes + kBytesAround;
-  connection.number = std::max(connection.number, number);
+  if (number > connection.number) {
+    by_number_.erase(std::exchange(connection.number, number));
+    by_number_[number] = descriptor;
+  }
   if (key.empty() || !connection.key.empty()) return;
   connection.key = key;
   if (count(&Connection::key, key) > limits_.of_key)
@@ -114,19 +123,19 @@ void Connections::read(int descriptor, size_t bytes, std::string_view key, uint6
 
 bool Connections::is_open(uint64_t number) const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::find(open_, number, [](const auto& entry) { return entry.second.number; }) !=
-         open_.end();
+  return by_number_.contains(number);
 }
 
 void Connections::queued(uint64_t number, int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find(open_, number, [](const auto& entry) { return entry.second.number; });
-  if (found != open_.end()) found->second.queued += static_cast<uint64_t>(bytes);
+  if (const auto found = by_number_.find(number); found != by_number_.end())
+    open_.at(found->second).queued += static_cast<uint64_t>(bytes);
 }
 
-void Connections::refuse(int descriptor, const std::string& why) {
+void Connections::refuse(int descriptor, uint64_t number, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  shut(open_.find(descriptor), why);
+  const auto found = open_.find(descriptor);
+  if (found != open_.end() && (found->second.number == 0 || found->second.number == number)) shut(found, why);
 }
 
 bool Connections::watches() const {
@@ -211,7 +220,7 @@ void Connections::shut(Open::iterator connection, const std::string& why) {
     ::setsockopt(connection->first, SOL_SOCKET, SO_LINGER, &kReset, sizeof kReset);
     ::shutdown(connection->first, SHUT_RDWR);
   }
-  open_.erase(connection);
+  forget(connection);
 }
 
 Connections::Open::iterator Connections::oldest_silent(const std::string* network) {

@@ -60,8 +60,9 @@ class Connections {
   bool is_open(uint64_t number) const;
   // Bytes are about to be queued for a connection. Negative: they were not queued after all.
   void queued(uint64_t number, int64_t bytes);
-  // Shuts a connection for a reason that only the program knows.
-  void refuse(int descriptor, const std::string& why);
+  // Shuts the connection with this number for a reason that only the program knows. Does nothing if the descriptor
+  // belongs to another one by now.
+  void refuse(int descriptor, uint64_t number, const std::string& why);
   // Checks all limits. Call it every kLook seconds while watches() is true. `now` in seconds.
   static constexpr double kLook = 0.1;
   bool watches() const;
@@ -89,6 +90,7 @@ class Connections {
   template <class BytesOf>
   void shut_beyond(uint64_t of_one, uint64_t of_all, const char* what, const BytesOf& bytes_of);
   void shut(Open::iterator connection, const std::string& why);
+  Connection forget(Open::iterator connection);
   Open::iterator oldest_silent(const std::string* network);
   size_t count(const std::string Connection::*member, std::string_view value) const;
 
@@ -97,6 +99,7 @@ class Connections {
   const size_t most_;  // of all connections: a third of the descriptors that this process may have
   mutable std::mutex mutex_;
   Open open_;
+  std::map<uint64_t, int> by_number_;  // the descriptor of each connection with a number
   uint64_t accepted_ = 0;
   double looked_ = 0;
   LogLimit shut_;

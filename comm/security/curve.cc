@@ -141,7 +141,7 @@ void GateKeeper::has_read(zmq::message_t& last_part, size_t bytes) {
 }
 
 void GateKeeper::refuse(zmq::message_t& message, const std::string& why) {
-  connections_->refuse(message.get(ZMQ_SRCFD), why);
+  connections_->refuse(message.get(ZMQ_SRCFD), sender_of(message).number, why);
 }
 
 void GateKeeper::work() {

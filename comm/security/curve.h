@@ -21,8 +21,8 @@
 
 namespace modelet::comm {
 
-// Set the socket's keys. Call them before bind() or connect(). On a server, sender_key() then returns the
-// key with which a received message was sent.
+// Set the socket's keys. Call them before bind() or connect(). On a server, sender_of() then returns the key
+// with which a received message was sent.
 void use_curve_server(zmq::socket_t& socket, const KeyPair& own);
 void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::string& server_key);
 
@@ -95,7 +95,7 @@ class GateKeeper {
   // As in Connections, by the number of the connection.
   bool is_open(uint64_t number) const { return connections_->is_open(number); }
   void queues(uint64_t number, int64_t bytes) { connections_->queued(number, bytes); }
-  // Shuts the connection on which a message came.
+  // Shuts the connection on which a message came, of which has_read() was not told.
   void refuse(zmq::message_t& message, const std::string& why);
   // How many connections were let in so far.
   uint64_t let_in() const { return let_in_; }

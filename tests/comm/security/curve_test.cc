@@ -418,14 +418,19 @@ TEST_F(CurveTest, NobodyTakesThePlaceOfAPeerThatHasGone) {
       ASSERT_LT(watch.seconds(), kLimit);
     while (scheduler->receive(0.05)) {
     }
-    // ZeroMQ's own ids have five bytes.
-    Claiming eve(scheduler->endpoint(), gone->peer.substr(0, 5), keys ? &agent_ : nullptr,
-                 scheduler_.public_key);
+    // She tries again, because ZeroMQ ignores her if it has not forgotten the former peer yet.
+    std::optional<Claiming> eve;
     std::optional<ServerSocket::Received> received;
-    for (const Stopwatch watch; !received && watch.seconds() < 1;) received = scheduler->receive(0.05);
-    EXPECT_FALSE(received && received->peer == gone->peer);
+    for (const Stopwatch watch; !received && watch.seconds() < kLimit;) {
+      // ZeroMQ's own ids have five bytes.
+      eve.emplace(scheduler->endpoint(), gone->peer.substr(0, 5), keys ? &agent_ : nullptr,
+                  scheduler_.public_key);
+      for (const Stopwatch attempt; !received && attempt.seconds() < 1;) received = scheduler->receive(0.05);
+    }
+    ASSERT_TRUE(received) << "she was never let in";
+    EXPECT_NE(received->peer, gone->peer);
     EXPECT_EQ(scheduler->send(gone->peer, control::AliveT{}), ServerSocket::Sent::kGone);
-    EXPECT_FALSE(eve.has_heard()) << "what was meant for the peer that has gone";
+    EXPECT_FALSE(eve->has_heard()) << "what was meant for the peer that has gone";
   }
 }
 
