@@ -250,7 +250,11 @@ void LocalPool::check() {
 
 std::filesystem::path LocalPool::keep_files(const std::filesystem::path& folder) {
   kept_ = folder;
-  for (int number = 2; std::filesystem::exists(kept_); ++number)
+  // An empty folder can be replaced when the pool ends, and no other process takes the name until then.
+  std::error_code failure;  // stop_all() will say what is wrong
+  for (int number = 2;
+       !std::filesystem::create_directory(kept_, failure) && std::filesystem::exists(kept_, failure);
+       ++number)
     kept_ = fmt::format("{}-{}", folder.string(), number);
   return kept_ / "scheduler";
 }
@@ -275,11 +279,14 @@ void LocalPool::stop_all() {
   };
   stop(std::min<size_t>(1, processes_.size()), processes_.size());
   stop(0, std::min<size_t>(1, processes_.size()));
-  std::error_code ignored;  // if this fails, files stay behind, which does no harm
+  std::error_code failure;
   if (kept_.empty())
-    std::filesystem::remove_all(files_, ignored);
+    std::filesystem::remove_all(files_, failure);  // if this fails, files stay behind, which does no harm
   else
-    std::filesystem::rename(files_, kept_, ignored);
+    std::filesystem::rename(files_, kept_, failure);
+  if (failure && !kept_.empty())
+    log_error("the files of the pool cannot be moved to {} and stay in {}: {}", kept_.string(),
+              files_.string(), failure.message());
 }
 
 }  // namespace modelet::cli

@@ -45,8 +45,7 @@ class Reporter {
 
   // Shows and records an event, and gives it a "time" if it has none. Does not throw. The first failure to
   // record or pass on an event is told to people at once and kept in failure(), and the caller that started the run
-  // stops it. (The
-  // terminal of people may go away without harm; the pipe of a program may not.)
+  // stops it. (The terminal of people may go away without harm; the pipe of a program may not.)
   void handle(const nlohmann::json& event);
   const std::string& failure() const { return failure_; }  // empty: every event was written
   void require_heard() const;          // throws Error, with how to resume, if failure() is set

@@ -26,8 +26,10 @@ using comm::control::RunState;
 using comm::control::RunStatusT;
 using nlohmann::json;
 
-constexpr double kLongestSilence = 4;  // seconds; it should send a status every second
-constexpr double kFetchAgain = 2;      // seconds
+// Seconds. A scheduler sends a status every second, and answers at once when it is asked to stop a run. It is away
+// if both are missing, or if it has answered and then is silent for long.
+constexpr double kStopSeconds = 1, kMissedStatus = 2, kLongestSilence = 4;
+constexpr double kFetchAgain = 2;  // seconds
 constexpr std::chrono::milliseconds kLook{50};
 
 std::string text_in(const json& event, const char* key) {
@@ -231,8 +233,8 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
   EndReporter end(reporter);
   std::optional<FetchedRun> files;
   if (run.fetch) files.emplace(scheduler, id, run, end, stop);
-  Stopwatch
-      heard;  // a scheduler of this process's own that ends again and again cannot be asked to stop the run
+  Stopwatch heard;
+  std::optional<Stopwatch> stopped;
   const PoolClient::Watcher watcher{
       .on_event = [&](const json& event) { files ? files->handle(event) : end.handle(event); },
       .on_status =
@@ -245,8 +247,16 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
       .detach =
           [&] {
             if (run.check) run.check();
-            if (stop && !run.own_store.empty() && heard.seconds() > kLongestSilence)
-              throw Interrupted("stopped while the pool's scheduler was away");
+            if (stop && !stopped) stopped.emplace();
+            const bool has_answered = stopped && heard.seconds() < stopped->seconds();
+            if (stopped && stopped->seconds() > kStopSeconds &&
+                heard.seconds() > (has_answered ? kLongestSilence : kMissedStatus))
+              throw Interrupted(
+                  run.own_store.empty()
+                      ? fmt::format(
+                            "the scheduler does not respond; run {} may go on: modelet stop {} ends it", id,
+                            id)
+                      : "stopped while the pool's scheduler was away");
             if (files) files->report_arrived();
             return false;
           },

@@ -103,6 +103,24 @@ TEST(LocalPool, KeepsFilesIfAsked) {
   fs::remove_all(folder);
 }
 
+TEST(LocalPool, FilesThatCannotBeMovedStay) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / "local_pool_files_stay";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  {
+    LocalPoolOptions options = fake_agents(1);
+    options.files = folder / ".pool";
+    LocalPool pool(options);
+    pool.keep_files(folder / "kept");
+    ASSERT_TRUE(fs::is_directory(folder / "kept")) << "the name is taken from now on";
+    fs::create_directory(folder / "kept" / "of somebody else");
+  }
+  EXPECT_TRUE(fs::exists(folder / ".pool" / "scheduler"));
+  EXPECT_TRUE(fs::exists(folder / "kept" / "of somebody else"));
+  fs::remove_all(folder);
+}
+
 TEST(LocalPool, WaitsLongerForAProcessThatEndsAgainAndAgain) {
   EXPECT_EQ(pause_before_restart(0), 0);
   EXPECT_EQ(pause_before_restart(1), 0) << "the first time it is started at once";

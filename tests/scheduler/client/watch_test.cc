@@ -2,14 +2,18 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "scheduler/client/pool_client.h"
+#include "scheduler/client/report.h"
+#include "scheduler/client/run_on_pool.h"
 #include "tests/error_of.h"
 #include "tests/scheduler/client/fake_scheduler.h"
 #include "tests/scheduler/pools.h"
@@ -123,6 +127,26 @@ TEST_F(WatchTest, ACheckEndsEveryWait) {
       EXPECT_EQ(test::error_of(call), "enough");
     }
   }
+}
+
+// Whoever presses Ctrl-C does not wait for a scheduler that is away.
+TEST_F(WatchTest, AStopEndsTheWaitForASchedulerThatIsAway) {
+  scheduler.reset();
+  scheduler = std::make_unique<FakeScheduler>(endpoint, [](const msg::ToSchedulerMessage& message) {
+    if (const auto* submit = std::get_if<msg::SubmitT>(&message))
+      return std::vector<msg::FromSchedulerMessage>{msg::AcceptedT{{}, kRun, submit->token}};
+    return with_events(1, RunState::Running)(message);
+  });
+  std::ostringstream ignored;
+  Reporter reporter(true, ignored, ignored, {});
+  std::atomic<bool> stop{false};
+  const RunOnPool run{.submission = test::submission(1), .patience = kPatient, .check = [&] {
+                        if (ignored.str().find("progress") == std::string::npos) return;
+                        scheduler.reset();
+                        stop = true;
+                      }};
+  EXPECT_EQ(test::error_of([&] { run_on_pool(endpoint, run, reporter, stop); }),
+            "the scheduler does not respond; run 7 may go on: modelet stop 7 ends it");
 }
 
 TEST_F(WatchTest, SaysHowToComeBackWhenItGivesUp) {
