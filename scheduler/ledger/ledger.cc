@@ -122,11 +122,16 @@ Records Ledger::read(uint64_t most_bytes) {
   Statement runs(*database_,
                  "SELECT id, ended, text, (SELECT text FROM submissions WHERE run = id) FROM runs "
                  "ORDER BY ended, id DESC");
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, seen = 0;
+  Records too_old;
   while (runs.next()) {
     const bool has_ended = runs.number(1) != 0;
+    ++seen;
     if (has_ended && bytes > most_bytes) {
-      ++records.unread_runs;
+      if (seen > kMostUnreadRuns)
+        too_old.forgotten_runs.push_back(runs.number(0));
+      else
+        ++records.unread_runs;
       continue;
     }
     records.runs.push_back({runs.number(0), has_ended, runs.text(2), runs.text(3)});
@@ -155,6 +160,7 @@ Records Ledger::read(uint64_t most_bytes) {
   while (names.next()) records.names.push_back({names.text(0), names.text(1)});
   Statement drained(*database_, "SELECT name FROM drained ORDER BY name");
   while (drained.next()) records.drains.push_back({drained.text(0), true});
+  if (!too_old.empty()) write(too_old);  // nobody else would ever remove them
   return records;
 }
 

@@ -163,6 +163,7 @@ std::string text_of(const Run& run, double now) {
                   {"recoveries", run.recoveries},
                   {"fewer", run.fewer},
                   {"recovered_from", run.recovered_from},
+                  {"short_log", run.has_short_log},
                   {"attempts", run.attempts}});
 }
 
@@ -203,6 +204,7 @@ Run parse_run(const RunRecord& record) {
   if (object.contains("checkpoint_step"))  // not in records of earlier releases
     run.checkpoint_step = unsigned_at(object, "checkpoint_step", kRecord);
   if (object.contains("fewer")) run.fewer = string_at(object, "fewer", kRecord);  // as checkpoint_step
+  if (object.contains("short_log")) run.has_short_log = bool_at(object, "short_log");
   run.began_with = unsigned_at(object, "began_with", kRecord);
   run.replans = small_at(object, "replans");
   run.recoveries = small_at(object, "recoveries");

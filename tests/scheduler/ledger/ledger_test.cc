@@ -41,8 +41,7 @@ std::string text_of(const Records& records) {
   std::string text;
   if (records.pool)
     text += "pool " + std::to_string(records.pool->id) + " " + std::to_string(records.pool->next_run) + ", " +
-            std::to_string(records.pool->losses) + " in " + std::to_string(records.pool->node_seconds) +
-            " s\n";
+            std::to_string(records.pool->losses) + " in " + std::to_string(records.pool->node_seconds) + " s\n";
   for (const RunRecord& run : records.runs)
     text += "run " + std::to_string(run.id) + (run.ended ? " ended " : " ") + run.text + "\n";
   for (const RunEventRecord& event : records.events)
@@ -238,6 +237,25 @@ TEST_F(LedgerTest, OfAnySizeIsRead) {
   EXPECT_EQ(ledger.read().runs.size(), 40u) << "they are still there";
 }
 
+// Nobody can see them, and they would become more with each start.
+TEST_F(LedgerTest, OldRunsThatAreNotReadAreRemoved) {
+  Ledger ledger(file);
+  Records records;
+  for (uint64_t run = 1; run <= kMostUnreadRuns + 10; ++run) {
+    records.runs.push_back({.id = run, .ended = run != 3, .text = std::string(100, 'x')});
+    records.events.push_back({run, 1, "t", "an event"});
+  }
+  ledger.write(records);
+  EXPECT_EQ(ledger.read().runs.size(), kMostUnreadRuns + 10) << "all are read";
+  EXPECT_EQ(ledger.read(1000).unread_runs, kMostUnreadRuns - ledger.read(1000).runs.size());
+  const Records left = ledger.read();
+  EXPECT_EQ(left.runs.size(), kMostUnreadRuns);
+  EXPECT_EQ(left.runs.front().id, 3u) << "it has not ended";
+  EXPECT_EQ(left.runs.at(1).id, 12u);
+  EXPECT_EQ(left.runs.back().id, kMostUnreadRuns + 10);
+  EXPECT_EQ(ledger.read_log(2, "", 0, 1000).text, "");
+}
+
 TEST_F(LedgerTest, ASubmissionIsWrittenOnce) {
   Ledger ledger(file);
   ledger.write({.runs = {{.id = 1, .text = "a", .submission = "long"}}});
@@ -280,8 +298,7 @@ TEST_F(LedgerTest, ReadsTheFirstVersion) {
       "INTEGER NOT NULL, time TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (run, number)) WITHOUT ROWID; "
       "INSERT INTO events VALUES (1, 1, 't', 'old'); PRAGMA user_version = 1");
   Ledger ledger(file);
-  ledger.write(
-      {.runs = {{.id = 1, .text = "r"}}, .events = {{1, 2, "t", "new", 7, 9}}, .logs = {{1, "a", "line\n"}}});
+  ledger.write({.runs = {{.id = 1, .text = "r"}}, .events = {{1, 2, "t", "new", 7, 9}}, .logs = {{1, "a", "line\n"}}});
   EXPECT_EQ(text_of(ledger.read()), "pool 7 3, 0 in 0 s\nrun 1 r\nevent 1 1 t old\nevent 1 2 t new\n");
   EXPECT_EQ(ledger.read().events.back().agent_number, 9u);
 }
