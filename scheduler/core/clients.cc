@@ -166,11 +166,9 @@ void Core::on(const std::string& peer, const msg::WatchT& message) {
   Run* run = run_of_user(peer, message.run, "watch");
   if (run == nullptr) return;
   const bool is_new = !has_ended(run->state) && !run->watchers.contains(peer);
-  if (std::string why; is_new && !pool_.has_room(run->submitter, {.watches = 1}, why))
-    return refuse(peer, why);
+  if (std::string why; is_new && !pool_.has_room(sender_.name, {.watches = 1}, why)) return refuse(peer, why);
   for (const RunEventRecord& event : run->events) pool_.send(peer, run->event_message(event));
-  if (is_new) run->watchers.insert(peer);
-  pool_.count(*run);
+  if (is_new) run->add_watcher(pool_, peer, sender_.name);
   pool_.send(peer, run->status(pool_.now));
 }
 

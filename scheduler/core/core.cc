@@ -81,8 +81,7 @@ void Core::refuse(const std::string& peer, const std::string& reason) {
 }
 
 void Core::on(const PeerGone& gone) {
-  for (auto& [id, run] : pool_.runs)
-    if (run.watchers.erase(gone.peer) > 0) pool_.count(run);
+  for (auto& [id, run] : pool_.runs) run.remove_watcher(pool_, gone.peer);
   const auto known = node_of_peer_.find(gone.peer);
   if (known == node_of_peer_.end()) return;
   // The connection may come back. So the node counts as lost only if another process asked for its name, or a

@@ -100,6 +100,8 @@ class Core {
   // is done in take(): runs that wait get nodes, and changes are written down. add() throws nothing.
   void add(double now, const Event& event);
   std::vector<Action> take();
+  // Whether a key may not hold so much more. A submission of so much is refused.
+  bool is_key_full(const std::string& key, const Holding& more) const { return pool_.is_key_full(key, more); }
 
   // State, for tests and displays.
   std::vector<comm::control::RunStatusT> runs() const;

@@ -191,7 +191,7 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
   const std::string lost = std::exchange(losses, "");
   const std::string why = regroup ? regroup->why : lost.empty() ? detail : lost;
   release_others(pool, group, "the run goes on without this node");
-  members = std::move(group);
+  const std::vector<Member> former = std::exchange(members, std::move(group));
   regroup.reset();
   files_missing_since = 0;
   misses.clear();
@@ -204,8 +204,7 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
     fewer = fmt::format("goes on with {} of {}: {}", members.size(), nodes_text(began_with),
                         printable(why, kLongestWhy));
   for (Member& each : members) {
-    Node& node = pool.nodes.at(each.node);
-    node.bind(id, epoch, pool.now);
+    const Node& node = pool.nodes.at(each.node);
     each.name = node.info.name;
     each.incarnation = node.info.incarnation;
     each.endpoint.clear();
@@ -214,7 +213,7 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
     each.outcome = msg::Outcome::Ok;
   }
   balance = members.size() == 1 ? Balance(members.front().planned_seconds) : Balance();
-  if (!send_prepare(pool)) return;
+  if (!send_prepare(pool, former)) return;
   if (epoch > 1) {
     nlohmann::json event = {{"event", "regrouped"}, {"why", why}, {"epoch", epoch}, {"step", step}};
     event["nodes"] = nlohmann::json::array();
@@ -239,9 +238,9 @@ void Run::admit_members(Pool& pool, const msg::PrepareT& prepare) const {
   }
 }
 
-// Steps after the snapshot or checkpoint that the group starts from are computed again.
-// Returns false if the run has failed.
-bool Run::send_prepare(Pool& pool) {
+// Binds the members. Returns false if the run has failed, because the message would be too large; its members are then
+// the `former` ones. Steps after the snapshot or checkpoint that the group starts from are computed again.
+bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   msg::PrepareT prepare;
   prepare.run = id;
   prepare.name = submit.name;
@@ -277,6 +276,7 @@ bool Run::send_prepare(Pool& pool) {
   constexpr size_t kOfEncryption = 64;
   if (const size_t bytes = msg::encode(msg::FromSchedulerMessage(prepare)).size();
       bytes > msg::kMaxControlBytes - kOfEncryption) {
+    members = former;  // who still works is told to end; nobody hears of the new group
     fail(pool,
          fmt::format("what its nodes must be told has {} bytes, {} of them for the list of its files, and an "
                      "agent accepts {}: give it fewer modelets",
@@ -285,7 +285,9 @@ bool Run::send_prepare(Pool& pool) {
     return false;
   }
   for (const Member& each : members) {
-    pool.send(pool.nodes.at(each.node).peer, prepare);
+    Node& node = pool.nodes.at(each.node);
+    node.bind(id, epoch, pool.now);
+    pool.send(node.peer, prepare);
     ++prepare.rank;
   }
   return true;

@@ -132,7 +132,7 @@ bool Pool::is_key_full(const std::string& key, const Holding& more, std::string*
   for (const auto& [what, name] : {Limit{&Holding::runs, "runs that wait or work"},
                                    Limit{&Holding::bytes, "bytes of submissions and events"},
                                    Limit{&Holding::addresses, "files in the store that runs begin from"},
-                                   Limit{&Holding::watches, "watches of its runs"}}) {
+                                   Limit{&Holding::watches, "watches"}}) {
     const uint64_t wanted = held.*what + more.*what, most = options.max_of_key.*what;
     if (more.*what == 0 || wanted <= most) continue;
     if (why != nullptr)

@@ -103,13 +103,13 @@ Holding Run::holding() const {
   return {.runs = has_come_to_an_end ? 0U : 1U,
           .bytes = kOfRun + 2 * submit.experiment.size() + submit.resume_files.size() +
                    kOfAddress * resume_files.size() + event_bytes,
-          .addresses = has_come_to_an_end ? 0 : resume_files.size(),
-          .watches = watchers.size()};
+          .addresses = has_come_to_an_end ? 0 : resume_files.size()};
 }
 
 void Run::shorten_log(Pool& pool) {
   has_short_log = true;
   pool.changes.shortened_logs.push_back(id);
+  pool.changed_runs.insert(id);
   forget_old_events(pool);
 }
 
@@ -148,7 +148,7 @@ void Run::publish(Pool& pool, nlohmann::json event, uint64_t agent, uint64_t num
         *path = std::filesystem::path(path->get<std::string>()).filename().string();
   if (number != 0) heard[agent] = number;
   RunEventRecord record{id, ++last_event, pool.utc(), event.dump(), agent, number};
-  for (const std::string& watcher : watchers) pool.send(watcher, event_message(record));
+  for (const auto& [watcher, key] : watchers) pool.send(watcher, event_message(record));
   pool.changes.events.push_back(record);
   keep_event(pool, std::move(record));
 }
@@ -333,7 +333,7 @@ void Run::set_state(Pool& pool, RunState to, const std::string& why) {
   pool.log(fmt::format("run {} '{}' {}{}{}", id, submit.name, state_name(to), why.empty() ? "" : ": ", why));
   tell_watchers(pool);
   if (!has_ended(to)) return;
-  watchers.clear();
+  while (!watchers.empty()) remove_watcher(pool, std::string(watchers.begin()->first));
   forget_beginning();
   forget_old_events(pool);
   pool.shorten_old_logs(submitter);
@@ -392,8 +392,17 @@ std::set<std::string> Run::known_data() const {
   return addresses;
 }
 
+// A watch counts for the key that watches, which may be an administrator's.
+void Run::add_watcher(Pool& pool, const std::string& peer, const std::string& key) {
+  if (watchers.emplace(peer, key).second) pool.accounts.change(key, {}, {.watches = 1});
+}
+
+void Run::remove_watcher(Pool& pool, const std::string& peer) {
+  if (const auto watcher = watchers.extract(peer)) pool.accounts.change(watcher.mapped(), {.watches = 1}, {});
+}
+
 void Run::tell_watchers(Pool& pool) const {
-  for (const std::string& watcher : watchers) pool.send(watcher, status(pool.now));
+  for (const auto& [watcher, key] : watchers) pool.send(watcher, status(pool.now));
 }
 
 }  // namespace modelet::scheduler

@@ -137,6 +137,8 @@ struct Run {
   std::set<std::string> stored_data() const;
   std::set<std::string> known_data() const;  // and of its unfinished snapshots
   comm::control::RunStatusT status(double now) const;
+  void add_watcher(Pool& pool, const std::string& peer, const std::string& key);
+  void remove_watcher(Pool& pool, const std::string& peer);
   void tell_watchers(Pool& pool) const;
   Holding holding() const;
   void keep_event(Pool& pool, RunEventRecord event);
@@ -198,7 +200,7 @@ struct Run {
   Holding counted;                     // what the account of its key says (Pool::count)
   uint64_t last_event = 0;             // number of the last one
   std::map<uint64_t, uint64_t> heard;  // incarnation of an agent -> number of its last event
-  std::set<std::string> watchers;      // peers
+  std::map<std::string, std::string> watchers;  // peer -> its key
 
  private:
   std::vector<uint64_t> nodes_that_may_join(const Pool& pool) const;
@@ -210,7 +212,7 @@ struct Run {
   void form_planned(Pool& pool, std::vector<Member> chosen, const Plan& plan);
   void form_group(Pool& pool, std::vector<Member> group);
   void admit_members(Pool& pool, const comm::control::PrepareT& prepare) const;
-  bool send_prepare(Pool& pool);
+  bool send_prepare(Pool& pool, const std::vector<Member>& former);
   struct Unreachable {
     const Member* member = nullptr;  // the one to do without
     std::string why;
