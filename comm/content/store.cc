@@ -71,6 +71,12 @@ uint64_t taken_bytes(const struct stat& info) {
   return std::min(kBlock * static_cast<uint64_t>(info.st_blocks), static_cast<uint64_t>(info.st_size));
 }
 
+// Whether a part of the file takes less disk space than its size. True where the file system does not say.
+bool has_hole(int fd, uint64_t begin, size_t bytes) {
+  const off_t hole = ::lseek(fd, static_cast<off_t>(begin), SEEK_HOLE);
+  return hole < 0 || static_cast<uint64_t>(hole) < begin + bytes;
+}
+
 // Gives the file its full size without allocating blocks. A full disk is noticed before anything is
 // fetched.
 void set_size(int fd, uint64_t bytes, const fs::path& path) {
@@ -273,7 +279,8 @@ bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes, bool aga
   if (was_there && !(again && may_write_)) return false;
   if (!was_there && !writable())
     throw Error(path_.string() + ": is damaged, and others may fill it; start again");
-  if (!was_there) room_->take(path_, bytes.size());
+  if (!was_there && has_hole(fd_, manifest_.chunk_begin(chunk), bytes.size()))
+    room_->take(path_, bytes.size());
   for (uint64_t at = manifest_.chunk_begin(chunk); !bytes.empty();) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;

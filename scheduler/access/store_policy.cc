@@ -29,11 +29,20 @@ void StorePolicy::set_files_of_agents(std::multimap<std::string, std::string> fi
   files_of_agents_ = std::move(files);
 }
 
+void StorePolicy::set_lags(bool lags) {
+  const std::lock_guard lock(mutex_);
+  lags_ = lags;
+}
+
 bool StorePolicy::is_early(const comm::Identity& sender,
                            const comm::control::ToSchedulerMessage& message) const {
   const std::string* address = fetched_address(message);
-  if (sender.role != Role::kAgent || address == nullptr) return false;
+  if (address == nullptr) return false;
+  const bool is_user = sender.role == Role::kUser || sender.role == Role::kAdmin;
+  if (is_user && is_result_of(*address, sender)) return false;
   const std::lock_guard lock(mutex_);
+  if (is_user) return lags_;
+  if (sender.role != Role::kAgent) return false;
   const auto [first, last] = files_of_agents_.equal_range(*address);
   return std::none_of(first, last, [&](const auto& file) { return file.second == sender.name; });
 }

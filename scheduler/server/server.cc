@@ -3,14 +3,15 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "base/text/printable.h"
-#include "comm/content/snapshot.h"
 #include "comm/transport/endpoint.h"
+#include "scheduler/core/submission.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -119,15 +120,17 @@ std::string Server::why_not_submitted(const Received& received) const {
   const comm::Role role = received.sender.role;
   if (submit == nullptr || !data_ || (role != comm::Role::kUser && role != comm::Role::kAdmin)) return "";
   try {
-    std::vector<std::string> named{submit->train_data, submit->test_data};
-    if (!submit->resume_files.empty())
-      for (const comm::SnapshotFile& file : comm::parse_snapshot(submit->resume_files).files)
-        named.push_back(comm::to_text(file.content));
+    const Submission submission = checked_submission(*submit, data_port());
+    // Looking for files takes time, so there must be no more than the key may name.
+    if (core_.is_key_full(received.sender.name, {.runs = 1, .addresses = submission.resume_files.size()}))
+      return "";
+    std::set<std::string> named(submission.resume_files.begin(), submission.resume_files.end());
+    named.insert({submit->train_data, submit->test_data});
     for (const std::string& address : named)
       if (!address.empty() && !data_->has_sent(received.sender.name, address))
         return fmt::format("the key '{}' has not sent data {}: submit the run again", received.sender.name,
                            printable(address));
-  } catch (const Error&) {  // not well-formed: the core says why
+  } catch (const Error&) {  // no valid submission: the core says why
   }
   return "";
 }
@@ -160,11 +163,12 @@ void Server::carry_out(double now) {
 void Server::tell_store() {
   constexpr double kAtOnce = 0.01, kShare = 0.02;  // seconds that it may always take; else of the time
   const SteadyClock clock;
-  if (!data_ || clock.now() < may_tell_) return;
+  if (!data_ || clock.now() < may_tell_) return policy_.set_lags(true);
   const double begin = clock.now();
   data_->keep(core_.data_in_use(), core_.known_data());
   policy_.set_results(core_.results());
   policy_.set_files_of_agents(core_.files_of_agents());
+  policy_.set_lags(false);
   store_lags_ = false;
   told_ = clock.now();
   may_tell_ = told_ - begin <= kAtOnce ? told_ : told_ + (told_ - begin) / kShare;

@@ -113,11 +113,14 @@ void DataCore::not_heard(const std::string& peer, const std::string& address) {
 
 std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Received& received) {
   try {
+    if (options_.is_early && options_.is_early(received.sender, received.message))
+      return msg::LaterT{{},
+                         received.sender.role == Role::kAgent
+                             ? "no run for which this agent works needs this data now"
+                             : "it is not known yet whose this data is"};
     if (options_.why_not)
       if (const std::string reason = options_.why_not(received.sender, received.message); !reason.empty())
         throw Error(reason);
-    if (options_.is_early && options_.is_early(received.sender, received.message))
-      return msg::LaterT{{}, "no run for which this agent works needs this data now"};
     if (!has_place(received))
       return msg::LaterT{{}, fmt::format("it serves {} connections, as many as it may", served_.size())};
     return std::visit(
@@ -260,7 +263,7 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
     return sum;
   };
   constexpr size_t kMostCounted = 8192;  // files; the store has fewer, the others are gone
-  uint64_t now = all();                  // gone through again only when something was removed
+  uint64_t now = all();
   if (now <= most && of_key.size() <= kMostCounted) return;
   std::erase_if(of_key, [&](const auto& sent) { return !store_.manifest(parse_content_id(sent.first)); });
   now = all();
@@ -270,9 +273,14 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
     const bool needed = other == address || kept_.contains(other) ||
                         (open != entries_.end() && !open->second.offered_by.empty());
     if (needed || !of_key.contains(other)) continue;
-    if (open != entries_.end()) entries_.erase(open);
-    if (store_.remove(parse_content_id(other))) of_key.erase(other);
-    now = all();
+    const Sent& sent = of_key.at(other);
+    if (open != entries_.end()) {
+      entries_.erase(open);
+      now -= with_reserved ? sent.to_come : 0;
+    }
+    if (!store_.remove(parse_content_id(other))) continue;
+    now -= sent.bytes;
+    of_key.erase(other);
   }
   if (now > most)
     throw Error(fmt::format(
@@ -403,9 +411,9 @@ bool DataCore::is_crowded(const std::string& key, size_t open_of_key) const {
          (!key.empty() && is_most(open_of_key, options_.most_open_of_key));
 }
 
-// Opens the data that runs need, because no process removes open entries from the store.
-// Runs may need more files than can be looked for between two messages, and those that are not there are looked for
-// again and again. So each call goes on where the last one ended.
+// Opens the data that runs need, because no process removes open entries from the store. Runs may need more files than
+// can be looked for between two messages, and those that are not there are looked for again and again. So each call
+// goes on where the last one ended.
 void DataCore::open_what_runs_need() {
   constexpr size_t kMostLooks = 256;
   std::map<std::string, size_t> open = open_of_keys();

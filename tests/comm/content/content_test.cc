@@ -363,6 +363,19 @@ TEST_F(ContentStoreTest, RoomIsTakenByWhatCameNotByWhatWasPromised) {
   EXPECT_TRUE(small.open(manifest_of(used))->complete()) << "promises drive nothing out";
 }
 
+// Whoever sends a file again needs no room for it.
+TEST_F(ContentStoreTest, WhatIsThereTakesNoMoreRoom) {
+  ContentStore small(folder, 4 * kChunk, "--limit");
+  const Bytes own = random_bytes(3 * kChunk, 8), other = random_bytes(kChunk, 9);
+  for (const Bytes& each : {own, other}) fill(*small.open(manifest_of(each)), each);
+  const auto content = small.open_unverified(manifest_of(own));
+  ASSERT_NE(content, nullptr);
+  for (const size_t chunk : {0, 1, 2})
+    EXPECT_TRUE(content->put(chunk, chunk_of(own, content->manifest(), chunk), true));
+  EXPECT_TRUE(content->complete());
+  EXPECT_TRUE(small.manifest(manifest_of(other).id())) << "it was removed to make room";
+}
+
 // The log of a run is for its user, who must not learn what others have in the same folder.
 TEST_F(ContentStoreTest, WhatIsRemovedForARunIsNotInItsLog) {
   start_logging("content_test");

@@ -42,5 +42,29 @@ TEST(StorePolicyTest, UsersFetchOnlyTheResultsOfTheirRuns) {
   EXPECT_FALSE(may(Role::kUser, "bob"));
 }
 
+// Whoever is told of a result may ask for it before the policy knows whose it is.
+TEST(StorePolicyTest, UsersAreEarlyOnlyWhileThePolicyLags) {
+  StorePolicy policy;
+  policy.set_results({{"old", "alice"}});
+  const auto is_early = [&](Role role, const std::string& name, const std::string& address) {
+    const bool of_chunk = policy.is_early({role, name}, FetchChunkT{{}, address, 0});
+    EXPECT_EQ(policy.is_early({role, name}, FetchManifestT{{}, address}), of_chunk);
+    return of_chunk;
+  };
+  EXPECT_FALSE(is_early(Role::kUser, "alice", "new"));
+  policy.set_lags(true);
+  EXPECT_FALSE(is_early(Role::kUser, "alice", "old"));
+  EXPECT_TRUE(is_early(Role::kUser, "alice", "new"));
+  EXPECT_TRUE(is_early(Role::kAdmin, "root", "new"));
+  EXPECT_FALSE(is_early(Role::kAnybody, "", "new")) << "a pool without keys";
+  EXPECT_FALSE(policy.is_early({Role::kUser, "alice"}, comm::control::OfferT{}));
+  policy.set_results({{"old", "alice"}, {"new", "alice"}});
+  policy.set_lags(false);
+  EXPECT_FALSE(is_early(Role::kUser, "alice", "new"));
+  EXPECT_FALSE(is_early(Role::kUser, "bob", "new"));
+  EXPECT_NE(policy.why_not({Role::kUser, "bob"}, FetchChunkT{{}, "new", 0}), "")
+      << "refused, not told to wait";
+}
+
 }  // namespace
 }  // namespace modelet::scheduler

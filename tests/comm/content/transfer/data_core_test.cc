@@ -7,9 +7,9 @@
 #include <map>
 #include <span>
 
-#include "base/system/clock.h"
 #include "comm/content/content.h"
 #include "comm/content/transfer/bytes.h"
+#include "tests/growth.h"
 
 namespace modelet::comm {
 namespace {
@@ -84,26 +84,21 @@ TEST_F(DataCoreTest, OthersAreServedWhileAFileIsLookedAt) {
   EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, IsEmpty());
 }
 
-// An agent on the same machine may have its cache in the same folder.
 // Runs may name any number of files that nobody has.
 TEST_F(DataCoreTest, LookingForFilesThatAreNotThereHoldsUpNobody) {
-  const auto seconds_with = [&](size_t files) {
-    std::map<std::string, std::string> needed;
+  constexpr size_t kFiles = 256, kFilesOfTick = 16;
+  const auto needed = [](size_t files) {
+    std::map<std::string, std::string> addresses;
     for (size_t i = 0; i < files; ++i) {
       const std::string name = std::to_string(i);
-      needed[to_text(content_id(std::as_bytes(std::span(name))))] = "mallory";
+      addresses[to_text(content_id(std::as_bytes(std::span(name))))] = "mallory";
     }
-    core.keep(std::move(needed));
-    double fastest = 1e9;
-    for (int i = 0; i < 5; ++i) {
-      const Stopwatch watch;
-      core.tick(1);
-      fastest = std::min(fastest, watch.seconds());
-    }
-    return fastest;
+    return addresses;
   };
-  const double few = seconds_with(1000);
-  EXPECT_LT(seconds_with(100'000), 20 * few) << "not in proportion";
+  EXPECT_TRUE(test::grows_linearly(kFiles, needed, [&](const std::map<std::string, std::string>& addresses) {
+    core.keep(addresses);
+    for (size_t i = 0; i < addresses.size() / kFilesOfTick; ++i) core.tick(1);
+  })) << "a tick takes longer if there are more files";
 }
 
 TEST_F(DataCoreTest, AllFilesThatRunsNeedAreOpenedInTime) {
@@ -127,6 +122,7 @@ TEST_F(DataCoreTest, AllFilesThatRunsNeedAreOpenedInTime) {
   }
 }
 
+// An agent on the same machine may have its cache in the same folder.
 TEST_F(DataCoreTest, WhatAnotherProcessFillsIsAskedForAgain) {
   const Bytes file = file_of(2, 1);
   auto other = put(file, 1);
