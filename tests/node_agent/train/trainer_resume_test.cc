@@ -362,6 +362,14 @@ TEST_F(TrainerTest, AStopEndsAnEvaluationAndAFitOfClassifiers) {
       ASSERT_TRUE(stopped.interrupted);
       EXPECT_TRUE(stopped.of_kind("epoch").empty());
       EXPECT_EQ(stopped.events.back()["step"], 19);
+      const shard::Checkpoint left = shard::Checkpoint::open(stopped.checkpoint());
+      for (const shard::CheckpointEntry& entry : left.index().modelets) {
+        if (entry.spec.kind != LayerKind::kOutput) continue;
+        const auto part = left.open_modelet(entry.spec);
+        const auto biases = part.values<float>("pairs.classifier_bias", {entry.spec.neurons()});
+        EXPECT_EQ(std::ranges::any_of(biases, [](float bias) { return bias != 0; }), data == "test")
+            << "either all classifiers are fitted or none";
+      }
       const Outcome rest = run(name, {.size = size, .resume = folder_ / name});
       ASSERT_EQ(rest.of_kind("epoch").size(), 2u);
       for (const size_t epoch : {0, 1})
