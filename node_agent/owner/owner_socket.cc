@@ -193,7 +193,8 @@ nlohmann::json ask_agent(const fs::path& path, const std::string& request) {
   if (fd.get() < 0)
     throw Error(
         path.string() +
-        ": no agent listens here; --work-dir and --name must be those of the agent, and it must not be --dedicated");
+        ": no agent listens here; --work-dir and --name, or --config, must be those of the agent (that of a systemd "
+        "unit with a StateDirectory has its folder there), and it must not be --dedicated");
   std::optional<std::string> line;
   if (write_line(fd.get(), request, kAnswerSeconds)) line = read_line(fd.get(), kMostAnswer, kAnswerSeconds);
   if (!line) throw Error(path.string() + ": the agent does not answer");
