@@ -524,6 +524,11 @@ TEST(ConnectionsTest, LimitsConnectionsOfAnAddressAndOfAKey) {
   EXPECT_FALSE(peers[6]->ended());
   EXPECT_TRUE(connections.is_open(2));
   EXPECT_FALSE(connections.is_open(4)) << "it was shut";
+  connections.refuse(accepted[1], 99, "test");
+  EXPECT_TRUE(connections.is_open(2)) << "the descriptor is not that of the one to refuse any more";
+  connections.refuse(accepted[1], 2, "test");
+  EXPECT_FALSE(connections.is_open(2));
+  EXPECT_TRUE(peers[1]->ended());
   for (const int fd : accepted)
     if (fd >= 0) ::close(fd);
   ::close(listener);
