@@ -60,8 +60,8 @@ class Connections {
   bool is_open(uint64_t number) const;
   // Bytes are about to be queued for a connection. Negative: they were not queued after all.
   void queued(uint64_t number, int64_t bytes);
-  // Shuts the connection with this number for a reason that only the program knows. Does nothing if the descriptor
-  // belongs to another one by now.
+  // Shuts the connection with this number for a reason that only the program knows. Does nothing if the
+  // descriptor belongs to another one by now.
   void refuse(int descriptor, uint64_t number, const std::string& why);
   // Checks all limits. Call it every kLook seconds while watches() is true. `now` in seconds.
   static constexpr double kLook = 0.1;

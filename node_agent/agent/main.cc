@@ -53,8 +53,8 @@ std::string host_name() {
 }
 
 // The folder of an agent that was given none: where systemd or the desktop's standards want such files, and not in
-// whichever folder it was started in. Agents that one user starts have folders of their own by their names; a systemd
-// unit has one folder, for one agent.
+// whichever folder it was started in. Agents that one user starts have folders of their own by their names; a
+// systemd unit has one folder, for one agent.
 std::filesystem::path default_work_dir(const std::string& name) {
   const auto variable = [](const char* of) {
     const char* const value = std::getenv(of);

@@ -345,8 +345,9 @@ void Trainer::Training::checkpoint(Session& session, comm::Tag tag, Purpose purp
     emit(session, {{"event", "checkpoint"}, {"step", step_}, {"path", checkpoints_.folder().string()}});
 }
 
-// A rank that is asked to stop waits for the others in the exchange below. A stop ends the waiting, and a run that was
-// asked to stop does not wait: whoever asks wants it to end, and the checkpoint before this one is whole.
+// A rank that is asked to stop waits for the others in the exchange below. A stop ends the waiting, and a run
+// that was asked to stop does not wait: whoever asks wants it to end, and the checkpoint before this one is
+// whole.
 bool Trainer::Training::wait_for_room(Session& session, comm::Tag tag) const {
   constexpr double kLook = 0.05;  // seconds between two looks at whether the wait is over
   const auto stops = [&] { return session.stops || outside_.stop_requested; };
@@ -378,7 +379,8 @@ CheckpointKeeper::RunState Trainer::Training::run_state() const {
 }
 
 // An evaluation or a fit of classifiers was left. A run that goes on from this step does it from the beginning.
-// Classifiers of which only some are fitted are not kept: whoever asks the checkpoint is answered without any.
+// Classifiers of which only some are fitted are not kept: whoever asks the checkpoint is answered without
+// any.
 void Trainer::Training::end_in_evaluation(Session& session) {
   if (unfitted_)
     for (shard::Modelet* modelet : network_.output().modelets()) shard::clear_classifiers(*modelet);

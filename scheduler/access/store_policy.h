@@ -19,11 +19,12 @@ class StorePolicy {
 
   // `files` maps each address that the present run of an agent names to the agent's key.
   void set_files_of_agents(std::multimap<std::string, std::string> files);
-  // Sets whether runs have made files that set_results() does not know yet, though their users may know of them.
+  // Sets whether runs have made files that set_results() does not know yet, though their users may know of
+  // them.
   void set_lags(bool lags);
-  // Whether an agent asks for a file that its present run does not name, or a user, while this object lags, for one
-  // that is not known as his. They may be told of a run or a file before this object is, and should ask again. A user
-  // who may not have it is refused (why_not) as soon as it does not lag.
+  // Whether an agent asks for a file that its present run does not name, or a user, while this object lags,
+  // for one that is not known as his. They may be told of a run or a file before this object is, and should
+  // ask again. A user who may not have it is refused (why_not) as soon as it does not lag.
   bool is_early(const comm::Identity& sender, const comm::control::ToSchedulerMessage& message) const;
 
   // Returns the reason why `sender` may not send this message, or "" if it may. In a pool without keys

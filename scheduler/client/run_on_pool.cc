@@ -26,8 +26,8 @@ using comm::control::RunState;
 using comm::control::RunStatusT;
 using nlohmann::json;
 
-// Seconds. A scheduler sends a status every second, and answers at once when it is asked to stop a run. It is away
-// if both are missing, or if it has answered and then is silent for long.
+// Seconds. A scheduler sends a status every second, and answers at once when it is asked to stop a run. It is
+// away if both are missing, or if it has answered and then is silent for long.
 constexpr double kStopSeconds = 1, kMissedStatus = 2, kLongestSilence = 4;
 constexpr double kFetchAgain = 2;  // seconds
 constexpr std::chrono::milliseconds kLook{50};

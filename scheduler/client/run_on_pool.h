@@ -31,9 +31,9 @@ struct RunOnPool {
 };
 
 // Submits a run and reports it until it has ended, for `modelet train --nodes N` and `modelet submit
-// --watch`. When `stop` becomes true, the run is asked to stop, which writes a checkpoint, and a scheduler that is
-// away is not waited for. With `fetch`, a checkpoint is reported once its files are here. Returns normally if the run
-// has finished. Throws Error if it failed, Interrupted if it was stopped.
+// --watch`. When `stop` becomes true, the run is asked to stop, which writes a checkpoint, and a scheduler
+// that is away is not waited for. With `fetch`, a checkpoint is reported once its files are here. Returns
+// normally if the run has finished. Throws Error if it failed, Interrupted if it was stopped.
 void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPool& run, Reporter& reporter,
                  const std::atomic<bool>& stop);
 

@@ -44,8 +44,8 @@ class Ledger {
   // Returns the records, without logs: runs sorted by number, the newest events sorted by run and number,
   // names in alphabetical order, and the names of drained nodes. A ledger of any size can be read: if the runs
   // have more than `most_bytes`, the oldest of those that have ended are left out (Records::unread_runs), and so
-  // are events, those of the oldest runs that have ended first. Runs that are left out are removed if they are not among
-  // the newest kMostUnreadRuns.
+  // are events, those of the oldest runs that have ended first. Runs that are left out are removed if they
+  // are not among the newest kMostUnreadRuns.
   Records read(uint64_t most_bytes = kMostReadBytes);
   // Reads the log of a run after number `after` (0: from the beginning): the events of the run if `node` is
   // empty, else what this node has logged. Returns about `most_bytes`, but at least one entry if there is

@@ -411,9 +411,9 @@ bool DataCore::is_crowded(const std::string& key, size_t open_of_key) const {
          (!key.empty() && is_most(open_of_key, options_.most_open_of_key));
 }
 
-// Opens the data that runs need, because no process removes open entries from the store. Runs may need more files than
-// can be looked for between two messages, and those that are not there are looked for again and again. So each call
-// goes on where the last one ended.
+// Opens the data that runs need, because no process removes open entries from the store. Runs may need more
+// files than can be looked for between two messages, and those that are not there are looked for again and
+// again. So each call goes on where the last one ended.
 void DataCore::open_what_runs_need() {
   constexpr size_t kMostLooks = 256;
   std::map<std::string, size_t> open = open_of_keys();

@@ -69,7 +69,8 @@ struct DataServerOptions {
   // Returns the reason why a sender may not send a message; empty if it may. No function: everybody may.
   // Called on the core's thread.
   std::function<std::string(const Identity& sender, const control::ToSchedulerMessage&)> why_not = {};
-  // Returns whether a sender may not send a message yet, and must ask again later. Like why_not, and called before.
+  // Returns whether a sender may not send a message yet, and must ask again later. Like why_not, and called
+  // before.
   std::function<bool(const Identity& sender, const control::ToSchedulerMessage&)> is_early = {};
 };
 

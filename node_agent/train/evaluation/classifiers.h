@@ -19,7 +19,8 @@ size_t classifier_rows(size_t rows);
 
 // Replaces the classifiers of all output modelets of `network`. `rows`: the training rows of `data`, ascending.
 // Every rank of the evaluator's group calls it after the same step. Uses kClassifierRounds from tag.round on (rounds.h).
-// Throws Evaluator::Stopped, and leaves the network without classifiers or with some: who keeps it clears them first.
+// Throws Evaluator::Stopped, and leaves the network without classifiers or with some: who keeps it clears
+// them first.
 void fit_classifiers(shard::Network& network, Evaluator& evaluator, const shard::Dataset& data,
                      std::span<const uint32_t> rows, comm::Tag tag, const Evaluator::Progress& progress = {});
 

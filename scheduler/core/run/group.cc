@@ -238,8 +238,9 @@ void Run::admit_members(Pool& pool, const msg::PrepareT& prepare) const {
   }
 }
 
-// Binds the members. Returns false if the run has failed, because the message would be too large; its members are then
-// the `former` ones. Steps after the snapshot or checkpoint that the group starts from are computed again.
+// Binds the members. Returns false if the run has failed, because the message would be too large; its members
+// are then the `former` ones. Steps after the snapshot or checkpoint that the group starts from are computed
+// again.
 bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   msg::PrepareT prepare;
   prepare.run = id;

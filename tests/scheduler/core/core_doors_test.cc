@@ -831,8 +831,8 @@ TEST_F(QuotaTest, ManyRunsThatWaitAreLookedAtOnceForManyMessages) {
   pool.receive("client", msg::DrainNodeT{{}, "a", true});
   std::vector<uint64_t> runs;
   for (int i = 0; i < 200; ++i) runs.push_back(submit(1));
-  // The node may work again, and the first runs are stopped, before anything follows from it. A look after each
-  // message would find the next run, which can begin, and ask for its plan.
+  // The node may work again, and the first runs are stopped, before anything follows from it. A look after
+  // each message would find the next run, which can begin, and ask for its plan.
   pool.core.add(pool.now, Received{"client", msg::DrainNodeT{{}, "a", false}});
   const uint64_t last = runs.back();
   for (const uint64_t run : runs)
