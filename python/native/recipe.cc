@@ -25,11 +25,14 @@ std::string choose(const std::vector<std::string>& keys, const Samples& train, s
     const nb::gil_scoped_acquire locked;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   };
+  const agent::GivenKeys given = agent::given_settings("the experiment", keys);
+  if (const std::string& names = given.experiment.data.labels; !names.empty())
+    shard::load_label_names(names, train.samples().labels);  // checked before the work
   agent::Choice choice;
   {
     const nb::gil_scoped_release unlocked;
-    choice = agent::choose_for_data(agent::given_settings("the experiment", keys), load,
-                                    {.seconds = seconds, .in_memory = true, .check = hear_ctrl_c});
+    choice =
+        agent::choose_for_data(given, load, {.seconds = seconds, .in_memory = true, .check = hear_ctrl_c});
   }
   on_event(nb::module_::import_("json").attr("loads")(agent::to_json(choice).dump()));
   return agent::to_commented_toml(choice);

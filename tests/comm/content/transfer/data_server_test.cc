@@ -647,7 +647,7 @@ TEST_F(DataServerTest, WithKeysUsersSendAndAgentsFetch) {
   EXPECT_THAT(ask(as(user), msg::OfferT{{}, {}}).reason, HasSubstr("not a manifest"));
   // Files of snapshots go the other way: from agents to the user who owns the run.
   EXPECT_THAT(ask(as(agent), msg::OfferT{{}, {}, 7}).reason, HasSubstr("not a manifest"));
-  EXPECT_THAT(ask(as(agent), msg::PutChunkT{{}, some, 0, {}}).reason, HasSubstr("no data"));
+  EXPECT_THAT(ask(as(agent), msg::PutChunkT{{}, some, 0, {}}).reason, HasSubstr("was not offered"));
   EXPECT_THAT(ask(as(user), msg::OfferT{{}, {}, 7}).reason, HasSubstr("the key 'alice' is a user's"));
   policy.set_results({{some, "bob"}});
   EXPECT_THAT(ask(as(user), msg::FetchManifestT{{}, some}).reason, HasSubstr("the key 'alice' is a user's"));

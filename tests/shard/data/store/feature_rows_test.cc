@@ -75,8 +75,8 @@ TEST(FeatureRows, OfSamplesWithoutFeaturesIsOne) {
 }
 
 TEST(FeatureRows, TakeMemoryForThoseThatOccur) {
-  constexpr uint64_t kMost = uint64_t{1} << 31;
-  const FeatureRows rows = OneEach(kMost, {5, 1 << 30, (1u << 31) - 1}).rows();
+  constexpr uint64_t kMost = (uint64_t{1} << 31) - 1;
+  const FeatureRows rows = OneEach(kMost, {5, 1 << 30, (1u << 31) - 2}).rows();
   EXPECT_EQ(rows.row(1 << 30), 1);
   EXPECT_LE(rows.memory_bytes(), kMost / 128 + 3 * 4096);
 }
