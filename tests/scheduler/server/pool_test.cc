@@ -341,10 +341,10 @@ TEST_F(PoolTest, RunOnPoolReportsAndThrowsWhatTheRunDid) {
 TEST_F(PoolTest, RunOnPoolStopsTheRunWhenAsked) {
   add_agents(1, {.endless = true});
   std::ostringstream machines, people;
-  std::atomic<bool> stop{true};
+  std::atomic<bool> stop{false};
   cli::Reporter reporter(true, machines, people, {});
-  EXPECT_THROW(cli::run_on_pool(server->endpoint(), {.submission = shared_run(1)}, reporter, stop),
-               Interrupted);
+  const cli::RunOnPool run{.submission = shared_run(1), .check = [&] { stop = true; }};  // once it is watched
+  EXPECT_THROW(cli::run_on_pool(server->endpoint(), run, reporter, stop), Interrupted);
   EXPECT_THAT(machines.str(), HasSubstr("interrupted"));
 }
 
