@@ -108,7 +108,7 @@ MeasuredStep measure_step(ThreadPool& pool, const shard::bench::StepShape& shape
   const DataShape data_shape = shard::describe_shape(data, data);
   const std::vector<ModeletSpec> partition = partition_model(experiment, data_shape);
   const Sharding sharding(partition, std::vector<uint32_t>(partition.size(), 0), 0, 1);
-  shard::Network network(experiment, data_shape, partition, true, pool);
+  shard::Network network(experiment, data_shape, partition, true, pool, shard::FeatureRows::of(data));
   set_weights(network);
   shard::BatchFeed feed(data, shard::all_rows(data.rows()), experiment.train, pool);
   const auto group = comm::make_solo_group();

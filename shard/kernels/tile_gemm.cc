@@ -267,6 +267,10 @@ void band(Tiles& tiles, const PairGemm& g, size_t first, const Shape& shape, siz
 // Rows and pairs that do not fill tiles are computed last, with smaller tiles.
 template <class Tiles>
 void multiply(Tiles& tiles, const PairGemm& g) {
+  if (g.k == 0 && !g.accumulate)
+    for (size_t i = 0; i < g.m; ++i)
+      std::fill_n(g.c + i * g.c_row, g.n, g.row_start != nullptr ? g.row_start[i] : 0.0f);
+  if (g.k == 0) return;
   constexpr size_t kBand = kBlock * kTile;
   const size_t whole_rows = g.m / kBand * kBand, whole_pairs = g.k / kTile * kTile;
   const auto bands = [&](size_t begin, size_t end, Shape shape) {

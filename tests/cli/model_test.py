@@ -81,8 +81,11 @@ class Model(ProgramTest):
         tables = ("--set", "sampling.retrieval=tables", "--set", "sampling.bits=4", "--set", "sampling.rehash_every=7")
         seen = set()
         direct = ("--set", "model.centroids=true", "--set", "model.exclude_own=true", "--set", "model.classifiers=1")
-        for name, settings in (("previews", direct), ("tables", tables), ("tables-bf16", (*tables, "--set", "model.precision=bf16"))):
-            _, end = self.trained(f"documented-{name}", *lsh, *settings)
+        self.modelet("data", "synth", "rare", "--rows", "50", "--rows-test", "20", "--features", "5000", "--labels", "5")
+        rare = ("--set", "data.train=rare/train.mlt", "--set", "data.test=rare/test.mlt", "--set", "modelets.output_modelets=1", "--set", "train.epochs=1")
+        for name, settings in (("previews", (*lsh, *direct)), ("tables", (*lsh, *tables)),
+                               ("tables-bf16", (*lsh, *tables, "--set", "model.precision=bf16")), ("rare", rare)):
+            _, end = self.trained(f"documented-{name}", *settings)
             (report,) = (json.loads(line) for line in self.run_program(sys.executable, source / "experiments/python/read_checkpoint.py",
                                                                        end["checkpoint"], "--json").stdout.splitlines())
             for layer in report["layers"]:

@@ -121,9 +121,9 @@ class Recipe(ProgramTest):
         subprocess.run([PROGRAMS / "modelet", "data", "synth", "many", "--text", "--rows", "3000", "--rows-test", "50", "--features", "30000",
                         "--labels", "30000", "--features-per-row", "15", "--labels-per-row", "2"],
                        cwd=self.folder, env=self.environment, check=True, stdout=subprocess.DEVNULL)
-        settings = ("--set", "train.epochs=1", "--set", "model.centroids=false", "--trial-share", "0", "--threads", "1")
+        settings = ("--set", "train.epochs=1", "--set", "model.centroids=false", "--set", "model.precision=fp32", "--trial-share", "0", "--threads", "1")
         width = {}
-        for name, limit in (("free", ":"), ("address-space", "ulimit -v 500000"), ("data", "ulimit -d 400000")):
+        for name, limit in (("free", ":"), ("address-space", "ulimit -v 400000"), ("data", "ulimit -d 250000")):
             program = self.run_program("/bin/sh", "-c", f'{limit} && exec "$@"', "sh", PROGRAMS / "modelet", "train", "many/train.txt",
                                        "many/test.txt", "--out", self.folder / name, "--json", *settings)
             width[name] = json.loads(self.chosen(program)["model.hidden"])[0]

@@ -238,7 +238,8 @@ msg::SubmitT TrainedWorkload::submission(const std::string& name, RunSpec& spec,
                    shape.features_per_row,
                    shape.labels_per_row,
                    shape.encoder,
-                   shape.fingerprint};
+                   shape.fingerprint,
+                   shape.occurring_features};
   job.shape = shape;
   job.snapshots.every_steps = static_cast<uint32_t>(spec.snapshot_every);
   job.size = static_cast<int>(replicas);

@@ -262,7 +262,8 @@ nlohmann::ordered_json to_json(const scheduler::Plan& plan, uint32_t micro_batch
 }
 
 void plan(const PlanOptions& options) {
-  const Experiment experiment = options.experiment.load();
+  Experiment experiment = options.experiment.load();
+  experiment.data.labels.clear();  // names change no plan
   Reporter reporter(false);
   const DataShape shape = load_data(experiment, reporter).shape();
   // Unless options say otherwise, nodes are as fast as this machine: the speed of `cores` of its cores
