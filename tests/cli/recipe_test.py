@@ -123,7 +123,7 @@ class Recipe(ProgramTest):
                        cwd=self.folder, env=self.environment, check=True, stdout=subprocess.DEVNULL)
         settings = ("--set", "train.epochs=1", "--set", "model.centroids=false", "--set", "model.precision=fp32", "--trial-share", "0", "--threads", "1")
         width = {}
-        for name, limit in (("free", ":"), ("address-space", "ulimit -v 400000"), ("data", "ulimit -d 250000")):
+        for name, limit in (("free", ":"), ("address-space", "ulimit -v 250000"), ("data", "ulimit -d 250000")):
             program = self.run_program("/bin/sh", "-c", f'{limit} && exec "$@"', "sh", PROGRAMS / "modelet", "train", "many/train.txt",
                                        "many/test.txt", "--out", self.folder / name, "--json", *settings)
             width[name] = json.loads(self.chosen(program)["model.hidden"])[0]
