@@ -162,7 +162,7 @@ void GateKeeper::work() {
 }
 
 bool GateKeeper::has_room(const std::string& key) {
-  Room& room = rooms_.try_emplace(key, limits_.made_at_once, clock_.now()).first->second;
+  Room& room = rooms_.try_emplace(key, Room{limits_.made_at_once, clock_.now()}).first->second;
   const double passed = clock_.now() - std::exchange(room.at, clock_.now());
   room.left = std::min(limits_.made_at_once, room.left + limits_.made_per_second * passed);
   if (room.left < 1) return false;
