@@ -260,9 +260,11 @@ TEST(XmcReader, NamesFilesThatAreNoText) {
                                     {"\x89HDF\r\n\x1A\n\0"s, "HDF5"},
                                     {"\x93NUMPY\1\0v"s, "NumPy"},
                                     {"ARROW1\0\0"s, "Arrow"},
-                                    {"SQLite format 3\0"s, "SQLite"}})
-    EXPECT_THAT(error_of([&] { XmcReader reader(folder.write("data.txt", start)); }),
+                                    {"SQLite format 3\0"s, "SQLite"}}) {
+    const auto path = folder.write("data.txt", start);
+    EXPECT_THAT(error_of([&] { XmcReader reader(path); }),
                 AllOf(HasSubstr("data.txt: is a file of "s + name), HasSubstr("data.format")));
+  }
   folder.write("data.txt", "PAR1, SQLite and ARROW1 are words");
   EXPECT_THAT(error_of([&] { XmcReader reader(folder / "data.txt"); }), HasSubstr("expected the header"));
 }
