@@ -310,7 +310,7 @@ TEST_F(FetchRunTest, AStoreStaysIfItsFilesCannotBePlaced) {
                       .fetch = true,
                       .own_store = folder / "store",
                       .keep_store = [] { return "/kept/scheduler"; },
-                      .patience = 0};
+                      .patience = 2};
   const std::atomic<bool> stop{false};
   EXPECT_THAT(error_of([&] { run_on_pool(scheduler->endpoint(), run, reporter, stop); }),
               HasSubstr("modelet-scheduler --insecure --state /kept/scheduler"));
