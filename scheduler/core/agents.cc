@@ -59,6 +59,7 @@ msg::RegisterT plausible(msg::RegisterT info) {
 }  // namespace
 
 void Core::on(const std::string& peer, const msg::RegisterT& message) {
+  require_key_of(comm::Role::kAgent);
   if (const std::string why = why_not_registered(peer, message); !why.empty()) return refuse(peer, why);
   auto node = pool_.node_named(message.name);
   if (node != pool_.nodes.end() && node->second.info.incarnation != message.incarnation)
@@ -74,7 +75,7 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
     if (pool_.nodes.size() >= pool_.options.max_nodes)
       return refuse(peer, fmt::format("the pool is full ({})", nodes_text(pool_.nodes.size())));
     const msg::RegisterT info = plausible(message);
-    node = pool_.add({.peer = peer, .info = info});
+    node = pool_.add({.peer = peer, .key = sender_.name, .info = info});
     node->second.draining = pool_.drained.contains(info.name);
     pool_.log(fmt::format("node '{}' joined{}: {} cores, {}, {:.0f} GFLOP/s, {:.0f} GB/s, version {}",
                           info.name, with_key(sender_), info.cores, bytes_text(info.memory_bytes),
@@ -196,6 +197,7 @@ void Core::challenge(const std::string& newcomer, Node& node) {
 }
 
 Core::Nodes::iterator Core::node_of(const std::string& peer) {
+  require_key_of(comm::Role::kAgent);
   const auto known = node_of_peer_.find(peer);
   if (known == node_of_peer_.end()) {
     if (strangers_.next())

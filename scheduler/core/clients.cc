@@ -26,6 +26,7 @@ constexpr size_t kMostSnapshotBytes = comm::control::kMaxControlBytes / 4 * 3;
 }  // namespace
 
 void Core::on(const std::string& peer, const msg::SubmitT& message) {
+  require_key_of(comm::Role::kUser);
   // The client did not get the answer, so it asks again over a new connection.
   if (const Run* known = submitted_with(message.token); known != nullptr)
     return pool_.send(peer, msg::AcceptedT{{}, known->id, message.token});
@@ -148,6 +149,7 @@ void Core::on(const std::string& peer, const msg::ListNodesT&) {
 
 // Returns null if there is no such run or if it belongs to another key; the client is then told why.
 Run* Core::run_of_user(const std::string& peer, uint64_t id, const char* verb) {
+  require_key_of(comm::Role::kUser);
   const auto found = pool_.runs.find(id);
   if (found == pool_.runs.end()) {
     pool_.send(peer, msg::RefusedT{{}, fmt::format("there is no run {}", id)});

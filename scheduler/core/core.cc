@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/error.h"
 #include "scheduler/access/permission.h"
 #include "scheduler/core/run/run_record.h"
 #include "scheduler/core/values/text.h"
@@ -44,6 +45,8 @@ std::vector<Action> Core::take() {
         release_leavers();
       },
       "");
+  const std::string broken = invariants_.broken_by(pool_);
+  MODELET_CHECK(broken.empty(), "invariant " + broken);
   Records records = std::exchange(pool_.changes, {});
   for (const uint64_t id : std::exchange(pool_.changed_runs, {}))
     if (const auto run = pool_.runs.find(id); run != pool_.runs.end())
@@ -72,6 +75,14 @@ void Core::on(const Received& received) {
   if (const std::string reason = why_not(sender_, received.message); !reason.empty())
     return refuse(received.peer, reason);
   std::visit([&](const auto& message) { on(received.peer, message); }, received.message);
+}
+
+// why_not() has refused the message of anybody else.
+void Core::require_key_of(comm::Role role) const {
+  using comm::Role;
+  const bool is_admin = role == Role::kUser && sender_.role == Role::kAdmin;
+  MODELET_CHECK(sender_.role == role || is_admin || sender_.role == Role::kAnybody,
+                fmt::format("invariant 5: the key '{}' has no right to what it does", sender_.name));
 }
 
 void Core::refuse(const std::string& peer, const std::string& reason) {
@@ -196,8 +207,7 @@ std::set<std::string> Core::known_data() const {
 std::multimap<std::string, std::string> Core::files_of_agents() const {
   std::map<uint64_t, std::set<std::string>> keys_of_runs;
   for (const auto& [id, node] : pool_.nodes)
-    if (const auto name = pool_.names.find(node.info.name); name != pool_.names.end() && node.run != 0)
-      keys_of_runs[node.run].insert(name->second.key);
+    if (!node.key.empty() && node.run != 0) keys_of_runs[node.run].insert(node.key);
   std::multimap<std::string, std::string> files;
   for (const auto& [id, keys] : keys_of_runs)
     if (const auto run = pool_.runs.find(id); run != pool_.runs.end())

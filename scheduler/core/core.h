@@ -39,22 +39,28 @@
 // An unexpected exception while a message or a plan is handled is logged, and a client that waits for an
 // answer is refused. No exception of an event ends the process.
 //
-// Invariants (tests/scheduler/core/core_storm_test.cc):
-//   1. a node is bound to at most one run, which exists and is no longer queued;
+// Invariants:
+//   1. a node is bound to, or reserved for, at most one run, which exists; a run to which nodes are bound is no
+//      longer queued;
 //   2. a run that has ended never changes again;
-//   3. every run that was started ends once its nodes end or die;
+//   3. each member of a group that forms, runs or stops is bound to the run until it is done, so every run that
+//      was started ends once its nodes end or die;
 //   4. the membership epoch of a run grows with each start of its group;
 //   5. in a pool with keys, messages of agents have effects only with an agent's key, and those of users only
 //      with a user's; the name of a node stays with the key that registered it.
+// They are checked after each event, in every build (scheduler/core/invariants.h). If one is broken, the process
+// aborts with a message. Nothing that follows from the event is written down or sent then, so the next process
+// begins with the state before it.
 //
 // Files:
-//   run/pool.h   the state
-//   run/run.h    the life of a run
-//   core.cc      the events, and the passing of time
-//   agents.cc    messages of agents
-//   clients.cc   messages of clients
-//   queue.cc     which run gets nodes next
-//   takeover.cc  what a former scheduler left
+//   run/pool.h     the state
+//   run/run.h      the life of a run
+//   core.cc        the events, and the passing of time
+//   agents.cc      messages of agents
+//   clients.cc     messages of clients
+//   queue.cc       which run gets nodes next
+//   takeover.cc    what a former scheduler left
+//   invariants.cc  what holds after each event
 //
 // One thread.
 #pragma once
@@ -68,6 +74,7 @@
 
 #include "base/system/log.h"
 #include "comm/control/control.h"
+#include "scheduler/core/invariants.h"
 #include "scheduler/core/run/pool.h"
 #include "scheduler/core/run/run.h"
 #include "scheduler/ledger/records.h"
@@ -151,6 +158,7 @@ class Core {
     refuse(peer, "this scheduler does not understand this message here: data has a port of its own");
   }
 
+  void require_key_of(comm::Role role) const;
   void refuse(const std::string& peer, const std::string& reason);
   void ignore(const Node& node, const char* message);
   void keep_log(Node& node, const Run& run, const nlohmann::json& event);
@@ -181,14 +189,14 @@ class Core {
   void check_submission(const comm::control::SubmitT& message, const Run& run) const;
 
   Pool pool_;
+  Invariants invariants_;
   double last_tick_ = 0, time_written_ = 0;
-  bool is_cut_off_ = false;      // whether this machine seems to be cut off from most nodes
-  bool has_begun_ = false;       // the first event has come
-  bool queue_moves_ = false;     // something has happened for which a run may have waited
-  bool awaits_members_ = false;  // some restored runs have not ended
-  double judge_at_ = 0;          // when members that did not come back are lost; 0: already decided
-  comm::Identity sender_;        // of the message being handled
-  std::string sender_address_;   // of the machine that sent this message
+  bool is_cut_off_ = false;     // whether this machine seems to be cut off from most nodes
+  bool has_begun_ = false;      // the first event has come
+  bool queue_moves_ = false;    // something has happened for which a run may have waited
+  double judge_at_ = 0;         // when members that did not come back are lost; 0: already decided
+  comm::Identity sender_;       // of the message being handled
+  std::string sender_address_;  // of the machine that sent this message
   LogLimit refusals_, ignored_, failures_, strangers_;
   std::map<std::string, uint64_t> node_of_peer_;
 };

@@ -38,6 +38,7 @@ Core::Core(const CoreOptions& options, const Records& restored) : pool_(options)
         last = event.agent_number;
       run->second.keep_event(pool_, event);
     }
+  invariants_.begin(pool_);
 }
 
 void Core::restore(const RunRecord& record) {
@@ -49,7 +50,7 @@ void Core::restore(const RunRecord& record) {
     run.shape = submission.shape;
     run.submit.resume_files = std::move(submission.resume_snapshot);
     run.resume_files = std::move(submission.resume_files);
-    awaits_members_ = awaits_members_ || !has_ended(run.state);
+    pool_.awaits_members = pool_.awaits_members || !has_ended(run.state);
     pool_.next_run = std::max(pool_.next_run, run.id + 1);
     pool_.count(pool_.runs.emplace(run.id, std::move(run)).first->second);
   } catch (const std::exception& error) {
@@ -61,8 +62,7 @@ void Core::restore(const RunRecord& record) {
 // Called with the first event, because only then the time is known.
 void Core::begin() {
   has_begun_ = true;
-  judge_at_ = awaits_members_ ? pool_.now + pool_.options.dead_after : 0;
-  pool_.awaits_members = awaits_members_;
+  judge_at_ = pool_.awaits_members ? pool_.now + pool_.options.dead_after : 0;
   for (auto& [id, run] : pool_.runs) {
     run.submitted += pool_.now;
     run.ended = run.stop_asked = run.last_news = pool_.now;

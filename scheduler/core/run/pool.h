@@ -81,6 +81,7 @@ using Action = std::variant<Send, Log, PlanRequest, ForgetPlan, Persist, ReadLog
 // An agent that is registered.
 struct Node {
   std::string peer;
+  std::string key;  // that registered it, as the allow-list names it; empty in a pool without keys
   comm::control::RegisterT info;
   double last_seen = 0;
   double challenged = 0;     // when another agent asked for its name; 0: none has

@@ -1,0 +1,152 @@
+// Each of the invariants of core.h is noticed when it is broken, and a broken one ends the scheduler before anything
+// that follows from it is written down.
+#include "scheduler/core/invariants.h"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "scheduler/core/run/run_record.h"
+#include "scheduler/ledger/ledger.h"
+#include "scheduler/server/server.h"
+#include "tests/scheduler/core/core_harness.h"
+
+namespace modelet::scheduler::test {
+namespace {
+
+using msg::RunState;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string with(std::string record, const std::string& what, const std::string& other) {
+  const size_t place = record.find(what);
+  EXPECT_NE(place, std::string::npos) << what << " in " << record;
+  return record.replace(place, what.size(), other);
+}
+
+class InvariantsTest : public testing::Test {
+ protected:
+  // A run works on the node 'a', in epoch 3.
+  InvariantsTest() {
+    Node node{.peer = "a", .key = "the key", .info = registration("a")};
+    node.bind(1, 3, 0);
+    pool.names["a"] = {"the key", 0};
+    pool.add(node);
+    pool.runs.emplace(1, run(RunState::Running));
+    invariants.begin(pool);
+    EXPECT_EQ(invariants.broken_by(pool), "");
+  }
+
+  scheduler::Run run(RunState state, uint64_t step = 10, uint32_t epoch = 3) {
+    scheduler::Run made;
+    made.id = 1;
+    made.submit = submission(1);
+    made.state = state;
+    made.step = step;
+    made.epoch = epoch;
+    made.members.push_back({.node = 1, .name = "a"});
+    return made;
+  }
+  Node& node() { return pool.nodes.at(1); }
+  void prepare(uint32_t epoch, uint32_t rank) {
+    msg::PrepareT message;
+    message.run = 1;
+    message.epoch = epoch;
+    message.rank = rank;
+    pool.send("a", message);
+  }
+
+  Pool pool{CoreOptions{}};
+  Invariants invariants;
+};
+
+TEST_F(InvariantsTest, ANodeWorksForOneRunThatExists) {
+  node().run = 2;
+  EXPECT_THAT(invariants.broken_by(pool), StartsWith("1: node 'a' works for run 2"));
+  node().run = 1;
+  node().planned_for = 1;
+  EXPECT_THAT(invariants.broken_by(pool), StartsWith("1: "));
+  node().run = 0;
+  EXPECT_THAT(invariants.broken_by(pool), HasSubstr("does not plan with it"));
+  node().planned_for = 0;
+  node().run = 1;
+  pool.runs.at(1).state = RunState::Queued;
+  EXPECT_THAT(invariants.broken_by(pool), HasSubstr("which is queued"));
+}
+
+TEST_F(InvariantsTest, ARunThatHasEndedDoesNotChange) {
+  pool.runs.at(1) = run(RunState::Finished);
+  EXPECT_EQ(invariants.broken_by(pool), "");
+  pool.runs.at(1) = run(RunState::Finished, 11);
+  EXPECT_THAT(invariants.broken_by(pool), StartsWith("2: run 1 has ended"));
+  pool.runs.at(1) = run(RunState::Running);
+  EXPECT_THAT(invariants.broken_by(pool), StartsWith("2: run 1 has ended"));
+}
+
+TEST_F(InvariantsTest, AGroupWaitsForNobodyWhoDoesNotWorkForIt) {
+  node().release();
+  EXPECT_THAT(invariants.broken_by(pool), StartsWith("3: run 1 (running) waits for node 'a'"));
+  pool.runs.at(1).members[0].done = true;
+  EXPECT_EQ(invariants.broken_by(pool), "");
+  pool.runs.at(1).members.clear();
+  EXPECT_THAT(invariants.broken_by(pool), StartsWith("3: "));
+}
+
+TEST_F(InvariantsTest, TheEpochGrowsWithEachGroup) {
+  prepare(4, 0);
+  prepare(4, 1);
+  prepare(5, 0);
+  EXPECT_EQ(invariants.broken_by(pool), "");
+  prepare(5, 0);
+  EXPECT_THAT(invariants.broken_by(pool), StartsWith("4: a group of run 1 begins with epoch"));
+  pool.actions.clear();
+  pool.runs.at(1) = run(RunState::Waiting, 10, 2);
+  EXPECT_THAT(invariants.broken_by(pool), StartsWith("4: the epoch of run 1 went from 3 to 2"));
+}
+
+TEST_F(InvariantsTest, TheNameOfANodeStaysWithItsKey) {
+  pool.names["a"] = {"another", 0};
+  EXPECT_THAT(invariants.broken_by(pool), StartsWith("5: node 'a'"));
+}
+
+// A run whose epoch cannot grow any more is the only way in which the program can be brought to break one.
+TEST(BrokenInvariant, EndsTheSchedulerAndNotTheLedger) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "invariants";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto file = folder / "ledger.sqlite";
+  Harness pool;
+  pool.receive("a", registration("a"));
+  pool.receive("client", submission(1));
+  pool.receive("a", msg::LeaveT{});
+  Records records = pool.written.read();
+  records.runs.at(0).text = with(records.runs.at(0).text, R"("epoch":1,)", R"("epoch":4294967295,)");
+  Ledger(file).write(records);
+  const auto text_of_run = [&] { return Ledger(file).read().runs.at(0).text; };
+  const std::string before = text_of_run();
+  const auto work = [&] {
+    Ledger ledger(file);
+    ServerOptions options{.listen = "tcp://127.0.0.1:*", .insecure = true};
+    options.core.heartbeat = 0.05;
+    options.core.dead_after = 0.1;
+    options.restored = ledger.read();
+    options.persist = [&](const Records& changes) { ledger.write(changes); };
+    Server server(options);
+    const std::jthread agent([endpoint = server.endpoint()](const std::stop_token& stop) {
+      comm::control::ClientSocket socket(endpoint);
+      while (!stop.stop_requested()) {
+        socket.send(registration("a"));
+        socket.receive(0.1);
+      }
+    });
+    server.run();
+  };
+  EXPECT_EXIT(work(), testing::KilledBySignal(SIGABRT), "invariant 4: .*epoch 0");
+  EXPECT_EQ(text_of_run(), before);
+}
+
+}  // namespace
+}  // namespace modelet::scheduler::test
