@@ -28,19 +28,21 @@ namespace modelet {
 namespace {
 
 // A signal handler can reach only globals.
-std::function<void()> stop_function;
+std::function<void()> stop_function, hung_up_function;
 std::atomic<bool> stop_installed{false};
 constexpr std::array<int, 3> kStopSignals = {SIGTERM, SIGINT, SIGHUP};
 std::array<struct sigaction, kStopSignals.size()> old_actions;
 struct sigaction old_pipe;
 
 void handle_signal(int) { stop_function(); }
+void handle_hangup(int) { hung_up_function(); }
 
 }  // namespace
 
-StopSignals::StopSignals(std::function<void()> stop, Again again) {
+StopSignals::StopSignals(std::function<void()> stop, Again again, std::function<void()> hung_up) {
   MODELET_CHECK(!stop_installed.exchange(true), "one StopSignals at a time");
   stop_function = std::move(stop);
+  hung_up_function = std::move(hung_up);
   struct sigaction action {};
   action.sa_handler = handle_signal;
   if (again == Again::kEndsProcess) action.sa_flags = SA_RESETHAND;
@@ -48,6 +50,11 @@ StopSignals::StopSignals(std::function<void()> stop, Again again) {
     ::sigaction(kStopSignals[i], nullptr, &old_actions[i]);
     if (kStopSignals[i] == SIGHUP && old_actions[i].sa_handler == SIG_IGN) continue;
     ::sigaction(kStopSignals[i], &action, nullptr);
+  }
+  if (hung_up_function) {
+    action.sa_handler = handle_hangup;
+    action.sa_flags = 0;
+    ::sigaction(SIGHUP, &action, nullptr);
   }
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;

@@ -10,12 +10,14 @@ namespace modelet {
 
 // While it lives, SIGTERM, SIGINT and SIGHUP call `stop`, which must be async-signal-safe. A SIGHUP that was
 // ignored when the process started (nohup) stays ignored. The second time, the same signal ends the process
-// as if it had no handler; with Again::kCallsStop it calls `stop` again. Meanwhile a write to a pipe that
-// nobody reads fails instead of ending the process. A process may have only one StopSignals at a time.
+// as if it had no handler; with Again::kCallsStop it calls `stop` again. With `hung_up`, which must be
+// async-signal-safe too, SIGHUP calls that, every time. Meanwhile a write to a pipe that nobody reads fails
+// instead of ending the process. A process may have only one StopSignals at a time.
 class StopSignals {
  public:
   enum class Again { kEndsProcess, kCallsStop };
-  explicit StopSignals(std::function<void()> stop, Again again = Again::kEndsProcess);
+  explicit StopSignals(std::function<void()> stop, Again again = Again::kEndsProcess,
+                       std::function<void()> hung_up = {});
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();  // restores the handlers that were there

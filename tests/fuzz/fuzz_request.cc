@@ -1,4 +1,4 @@
-// Any bytes as the body of a question to `modelet serve`. They must be accepted within the limits and read as
+// Any bytes as the body of a request to `modelet serve`. They must be accepted within the limits and read as
 // text in the format of the model, or be an error. The first byte chooses the format.
 #include <cstddef>
 #include <cstdint>

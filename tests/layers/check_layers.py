@@ -23,7 +23,7 @@ FOLDERS = {
     "base": ["base", "base/array", "base/text", "base/system", "base/parallel", "base/experiment"],
     "hashing": ["hashing"],
     "comm": ["comm/codec", "comm/wire", "comm/security", "comm/transport", "comm/messaging", "comm/collectives",
-             "comm/content", "comm/control", "comm/content/transfer"],
+             "comm/http", "comm/content", "comm/control", "comm/content/transfer"],
     "shard": ["shard/kernels/simd", "shard/kernels", "shard/format", "shard/data/read", "shard/data/encode", "shard/data/store",
               "shard/data/batch", "shard/data/pairs", "shard/modelet/checkpoint", "shard/modelet", "shard/layers/loss", "shard/layers/output", "shard/layers/scoring", "shard/layers",
               "shard/inference", "shard/synth", "shard/bench"],

@@ -11,19 +11,21 @@
 #include "base/error.h"
 #include "base/text/printable.h"
 #include "base/text/strict_json.h"
-#include "node_agent/owner/notice/http.h"
+#include "comm/http/client.h"
 
 namespace modelet::agent {
 namespace {
 
+using comm::http::ClientResponse;
 using nlohmann::json;
 
 constexpr auto kMetadataAddress = "http://169.254.169.254";
 constexpr unsigned kOk = 200, kUnauthorized = 401, kNotFound = 404;
 constexpr double kMostSeconds = 3600;  // a notice for a later time will be read again
 
-Error unexpected(const std::string& path, const HttpAnswer& answer) {
-  return Error(fmt::format("{}: answered with {} '{}'", path, answer.status, printable(answer.body, 100)));
+Error unexpected(const std::string& path, const ClientResponse& response) {
+  return Error(
+      fmt::format("{}: responded with {} '{}'", path, response.status, printable(response.body, 100)));
 }
 
 // Seconds from now until a time in UTC; 0 if it has passed.
@@ -34,9 +36,9 @@ double seconds_until(const std::string& time, const char* format, const NoticeOp
   return std::clamp(static_cast<double>(::timegm(&calendar)) - options.utc(), 0.0, kMostSeconds);
 }
 
-json parse(const HttpAnswer& answer, const std::string& path) {
-  std::optional<json> parsed = parse_json_object(answer.body);
-  if (answer.status != kOk || !parsed) throw unexpected(path, answer);
+json parse(const ClientResponse& response, const std::string& path) {
+  std::optional<json> parsed = parse_json_object(response.body);
+  if (response.status != kOk || !parsed) throw unexpected(path, response);
   return *std::move(parsed);
 }
 
@@ -49,12 +51,12 @@ class CloudNotices : public NoticeSource {
  protected:
   explicit CloudNotices(NoticeOptions options) : options_(std::move(options)) {
     if (options_.address.empty()) options_.address = kMetadataAddress;
-    check_http_address(options_.address);
+    comm::http::check_address(options_.address);
   }
-  HttpAnswer ask_at(const std::string& path, std::vector<std::pair<std::string, std::string>> headers,
-                    const char* method = "GET") const {
-    return ask_http(options_.address, {method, path, std::move(headers)}, options_.timeout_seconds,
-                    options_.check);
+  ClientResponse request(const std::string& path, std::vector<std::pair<std::string, std::string>> headers,
+                         const char* method = "GET") const {
+    return comm::http::send_request(options_.address, {method, path, std::move(headers)},
+                                    options_.timeout_seconds, options_.check);
   }
 
   NoticeOptions options_;
@@ -67,10 +69,10 @@ class AwsNotices final : public CloudNotices {
   std::optional<Notice> ask() override {
     const std::string path = "/latest/meta-data/spot/instance-action";
     if (token_.empty()) renew_token();
-    const HttpAnswer answer = ask_at(path, {{"X-aws-ec2-metadata-token", token_}});
-    if (answer.status == kNotFound) return std::nullopt;
-    if (answer.status == kUnauthorized) token_.clear();  // the next question gets a new one
-    const json notice = parse(answer, path);
+    const ClientResponse response = request(path, {{"X-aws-ec2-metadata-token", token_}});
+    if (response.status == kNotFound) return std::nullopt;
+    if (response.status == kUnauthorized) token_.clear();  // the next request gets a new one
+    const json notice = parse(response, path);
     return Notice{seconds_until(text_of(notice, "time"), "%Y-%m-%dT%H:%M:%SZ", options_),
                   "AWS takes this spot machine: " + printable(text_of(notice, "action"), 32)};
   }
@@ -78,11 +80,11 @@ class AwsNotices final : public CloudNotices {
  private:
   void renew_token() {
     const std::string path = "/latest/api/token";
-    const HttpAnswer answer = ask_at(path, {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}}, "PUT");
+    const ClientResponse response = request(path, {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}}, "PUT");
     const bool is_plain =
-        std::all_of(answer.body.begin(), answer.body.end(), [](char c) { return c > ' ' && c < 127; });
-    if (answer.status != kOk || answer.body.empty() || !is_plain) throw unexpected(path, answer);
-    token_ = answer.body;
+        std::all_of(response.body.begin(), response.body.end(), [](char c) { return c > ' ' && c < 127; });
+    if (response.status != kOk || response.body.empty() || !is_plain) throw unexpected(path, response);
+    token_ = response.body;
   }
 
   std::string token_;
@@ -95,9 +97,9 @@ class GcpNotices final : public CloudNotices {
   std::optional<Notice> ask() override {
     constexpr double kNoticeSeconds = 25;  // what is left of 30 when the notice is seen
     const std::string path = "/computeMetadata/v1/instance/preempted";
-    const HttpAnswer answer = ask_at(path, {{"Metadata-Flavor", "Google"}});
-    if (answer.status == kOk && answer.body.starts_with("FALSE")) return std::nullopt;
-    if (answer.status != kOk || !answer.body.starts_with("TRUE")) throw unexpected(path, answer);
+    const ClientResponse response = request(path, {{"Metadata-Flavor", "Google"}});
+    if (response.status == kOk && response.body.starts_with("FALSE")) return std::nullopt;
+    if (response.status != kOk || !response.body.starts_with("TRUE")) throw unexpected(path, response);
     return Notice{kNoticeSeconds, "Google Cloud takes this spot machine"};
   }
 };
@@ -106,13 +108,13 @@ class AzureNotices final : public CloudNotices {
  public:
   explicit AzureNotices(const NoticeOptions& options) : CloudNotices(options) {}
 
-  // The answer has the events of all machines of a group. Only those that name this machine count.
+  // The response has the events of all machines of a group. Only those that name this machine count.
   std::optional<Notice> ask() override {
     const std::string path = "/metadata/scheduledevents?api-version=2020-07-01";
     if (machine_.empty()) learn_name();
-    const json answer = parse(ask_at(path, headers_), path);
-    const auto events = answer.find("Events");
-    if (events == answer.end() || !events->is_array()) throw Error(path + ": the answer has no Events");
+    const json response = parse(request(path, headers_), path);
+    const auto events = response.find("Events");
+    if (events == response.end() || !events->is_array()) throw Error(path + ": the response has no Events");
     for (const json& event : *events) {
       const std::string type = text_of(event, "EventType");
       const bool ends_it = std::find(kEnds.begin(), kEnds.end(), type) != kEnds.end();
@@ -127,9 +129,9 @@ class AzureNotices final : public CloudNotices {
  private:
   void learn_name() {
     const std::string path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text";
-    const HttpAnswer answer = ask_at(path, headers_);
-    if (answer.status != kOk || answer.body.empty()) throw unexpected(path, answer);
-    machine_ = answer.body;
+    const ClientResponse response = request(path, headers_);
+    if (response.status != kOk || response.body.empty()) throw unexpected(path, response);
+    machine_ = response.body;
   }
   bool concerns_this(const json& event) const {
     const auto machines = event.find("Resources");

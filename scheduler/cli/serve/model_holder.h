@@ -1,6 +1,6 @@
 // ModelHolder: holds the model that is served, and replaces it by newer checkpoints. A thread of its own
 // looks at the run's folder from time to time, loads a newer checkpoint beside the present model, and swaps
-// the two. Questions that have begun end with the model with which they began. If a checkpoint cannot be
+// the two. Requests in progress finish with the model with which they began. If a checkpoint cannot be
 // read, the failure is logged and the old model stays. While a model is loaded, there are two in memory.
 #pragma once
 

@@ -58,7 +58,7 @@ constexpr const char* kDescription = R"({
     },
     "/readyz": {
       "get": {
-        "operationId": "ready", "summary": "Whether it takes questions", "security": [],
+        "operationId": "ready", "summary": "Whether it accepts requests", "security": [],
         "responses": {
           "200": {"description": "It does", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Status"}}}},
           "503": {"$ref": "#/components/responses/Error"}

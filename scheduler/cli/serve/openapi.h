@@ -7,7 +7,7 @@
 
 namespace modelet::cli {
 
-// Returns JSON. `token`: whether questions must bring a token.
+// Returns JSON. `token`: whether requests must bring a token.
 std::string openapi_text(const RequestLimits& limits, bool token);
 
 }  // namespace modelet::cli

@@ -21,9 +21,9 @@ constexpr int kMostNested = 5;  // {"samples": [{"features": {"ids": [7]}}]}
   throw FormatError(where + ": " + what);
 }
 
-Value question_of(std::string_view body) {
+Value request_json(std::string_view body) {
   try {
-    return parse_strict_json(body, "the question", kMostNested, true);  // a number may be a category
+    return parse_strict_json(body, "the request", kMostNested, true);  // a number may be a category
   } catch (const FormatError& error) {
     if (body.find("NaN") == std::string_view::npos) throw;
     throw FormatError(error.what() + std::string("; JSON has no NaN: a missing value is null"));
@@ -91,7 +91,7 @@ std::string query_of_features(const Value& value, const std::string& where) {
     std::string text = value.get<std::string>();
     std::ranges::replace_if(
         text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
-    // A reader takes numbers without a value for labels, which no question has.
+    // A reader takes numbers without a value for labels, which no request has.
     if (text.find_first_not_of(" \t") != std::string::npos && text.find(':') == std::string::npos)
       refuse(where,
              "a string like \"7:0.5 9:1\" is expected, with a value after each id; without values, give an "
@@ -117,7 +117,7 @@ std::string query_of_features(const Value& value, const std::string& where) {
   return text + '\n';
 }
 
-// ---- The question ----
+// ---- The request ----
 
 constexpr const char* kKinds[] = {"text", "fields", "features"};
 
@@ -131,7 +131,7 @@ Query query_of(const Value& object, const shard::Columns& columns, const std::st
     kind = each;
   }
   if (kind == nullptr)
-    refuse(where.empty() ? "the question" : where, "one of 'text', 'fields' and 'features' is expected" +
+    refuse(where.empty() ? "the request" : where, "one of 'text', 'fields' and 'features' is expected" +
                                                        std::string(where.empty() ? ", or 'samples'" : ""));
   Query query{.ids = kind == kKinds[2], .where = inside + kind};
   const Value& value = object[kind];
@@ -153,12 +153,12 @@ PredictRequest parse_request(std::string_view body, const shard::Columns& column
                              const RequestLimits& limits) {
   static const std::vector<std::string> kOfSample = {"text", "fields", "features"};
   static const std::vector<std::string> kKnown = {"text", "fields", "features", "samples", "k", "sparse"};
-  const Value json = question_of(body);
-  if (!json.is_object()) refuse("the question", "a JSON object is expected");
-  require_known_keys(json, kKnown, "the question");
+  const Value json = request_json(body);
+  if (!json.is_object()) refuse("the request", "a JSON object is expected");
+  require_known_keys(json, kKnown, "the request");
   PredictRequest request;
   if (json.contains("k")) {
-    request.k = unsigned_at(json, "k", "the question");
+    request.k = unsigned_at(json, "k", "the request");
     if (request.k < 1 || request.k > limits.k)
       refuse("k",
              fmt::format("{} labels are asked for; 1 to {} is what this server gives", request.k, limits.k));
@@ -178,7 +178,7 @@ PredictRequest parse_request(std::string_view body, const shard::Columns& column
     if (json.contains(each)) refuse(each, "belongs into an entry of 'samples', if there are any");
   if (!samples->is_array() || samples->empty()) refuse("samples", "a list of samples is expected");
   if (samples->size() > limits.samples)
-    refuse("samples", fmt::format("{} samples; this server answers {} at a time: send several questions",
+    refuse("samples", fmt::format("{} samples; this server answers {} at a time: send several requests",
                                   samples->size(), limits.samples));
   for (size_t i = 0; i < samples->size(); ++i) {
     const std::string where = fmt::format("samples[{}]", i);

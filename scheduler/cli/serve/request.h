@@ -1,4 +1,4 @@
-// Parses the body of a question to `modelet serve`: from JSON to samples as the model reads them
+// Parses the body of a request to `modelet serve`: from JSON to samples as the model reads them
 // (docs/serving.md). The body comes from anywhere, so every limit is checked here. Errors are FormatErrors or
 // UsageErrors that say where the mistake is and what to write instead. Pure functions.
 #pragma once
@@ -14,21 +14,21 @@
 namespace modelet::cli {
 
 struct RequestLimits {
-  size_t samples = 1000;  // of one question
+  size_t samples = 1000;  // of one request
   size_t k = 100;         // labels for each sample
 };
 
 // One sample.
 struct Query {
   std::string text;
-  shard::Row row;     // a value for each of the model's columns; empty: `text` is the question
+  shard::Row row;     // a value for each of the model's columns; empty: `text` is the request
   bool ids = false;   // `text` is XMC text
-  std::string where;  // its place in the question, for messages: "samples[3].text"
+  std::string where;  // its place in the request, for messages: "samples[3].text"
 };
 
 struct PredictRequest {
   std::vector<Query> queries;  // at least one
-  bool single = true;          // the question has one sample, and no list of samples
+  bool single = true;          // the request has one sample, and no list of samples
   size_t k = 5;
   std::optional<bool> sparse;
 };

@@ -1,9 +1,9 @@
 #include "scheduler/cli/serve/serve.h"
 
-#include <sys/stat.h>
+#include <poll.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -14,8 +14,9 @@
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/system/program.h"
+#include "base/system/wake_event.h"
+#include "comm/http/server.h"
 #include "node_agent/machine/capacity.h"
-#include "scheduler/cli/serve/http_server.h"
 #include "scheduler/cli/serve/model_holder.h"
 #include "scheduler/cli/serve/service.h"
 
@@ -25,69 +26,73 @@ namespace {
 struct ServeOptions {
   ServedModelOptions model;
   RequestLimits limits;
-  HttpOptions http{.threads = 0};
-  double read_seconds = 10, write_seconds = 10, idle_seconds = 60, grace_seconds = 30, reload_seconds = 10;
+  comm::http::ServerOptions http{.threads = 0};
+  double reload_seconds = 10;
   std::string token_file, endpoint_file;
   bool no_probabilities = false;
 };
 
-// Reads the token that questions must bring, a single line. Whoever can read the file can ask questions, so
-// no other user may be able to read it.
-std::string read_token(const std::string& file) {
-  constexpr size_t kFewest = 16, kMost = 1024;
-  struct stat info {};
-  if (::stat(file.c_str(), &info) != 0) throw UsageError(errno_text(file));
-  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    throw UsageError(file + ": others may read or change this token: chmod 600 it");
-  std::string token = read_text_file(file, kMost);
-  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-  if (token.size() < kFewest || !std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; }))
-    throw UsageError(file + ": a token is one line of at least " + std::to_string(kFewest) +
-                     " visible ASCII characters; 'openssl rand -hex 32' makes one");
-  return token;
-}
+// While it lives, SIGTERM and SIGINT end wait(). SIGHUP looks for a newer checkpoint.
+class Signals {
+ public:
+  void wait(ModelHolder& models) {
+    while (true) {
+      pollfd one{wake_.fd(), POLLIN, 0};
+      ::poll(&one, 1, -1);
+      if (stop_) return;
+      if (!wake_.is_set()) continue;
+      wake_.clear();
+      models.look_now();
+    }
+  }
+
+ private:
+  WakeEvent wake_;
+  std::atomic<bool> stop_{false};
+  const StopSignals signals_{[this] {
+                               stop_ = true;
+                               wake_.set();
+                             },
+                             StopSignals::Again::kEndsProcess, [this] { wake_.set(); }};
+};
 
 void serve(ServeOptions options) {
   std::string token;
-  if (!options.token_file.empty()) token = read_token(options.token_file);
-  if (token.empty() && !is_loopback(options.http.listen))
-    throw UsageError(
-        "--listen " + options.http.listen +
-        ": other machines can reach this address: give --token-file FILE, or listen on 127.0.0.1");
+  if (!options.token_file.empty()) token = comm::http::read_token_file(options.token_file);
   constexpr uint64_t kFiles = 64;  // of the model, a newer one, and the server
   require_descriptors(kFiles + 1, "modelet serve");
   if (const uint64_t room = descriptor_limit() - kFiles; room < options.http.connections) {
     options.http.connections = room;
     log_warning("--connections is {}: this process may have {} files open (ulimit -n)", room, room + kFiles);
   }
-  require_free(options.http.listen);  // a large model takes long to load
-  options.http.read = Seconds(options.read_seconds);
-  options.http.write = Seconds(options.write_seconds);
-  options.http.idle = Seconds(options.idle_seconds);
-  options.http.grace = Seconds(options.grace_seconds);
+  comm::http::check_listening(options.http.listen, !token.empty());  // a large model takes long to load
   if (options.http.threads == 0) options.http.threads = agent::usable_cores();
   options.model.proba = !options.no_probabilities;
   options.model.threads = options.http.threads;
   ModelHolder models(options.model, Seconds(options.reload_seconds));
-  Statistics statistics;
-  Service service(models, statistics, options.limits, token);
-  HttpServer server(service, statistics, options.http);
-  log_info("serving {}, step {}, on {}", models.model()->folder().string(), models.model()->step(),
-           server.endpoint());
-  if (!options.endpoint_file.empty()) {
-    AtomicFile file(options.endpoint_file);
-    file.write(server.endpoint() + "\n");
-    file.commit();
-  }
-  const bool all_answered = server.run([&] { models.look_now(); });
+  comm::http::Router router(token);
+  const Service service(models, options.limits, router);
+  comm::http::Server server(router, options.http);
+  {
+    Signals signals;
+    log_info("serving {}, step {}, on {}", models.model()->folder().string(), models.model()->step(),
+             server.endpoint());
+    if (!options.endpoint_file.empty()) {
+      AtomicFile file(options.endpoint_file);
+      file.write(server.endpoint() + "\n");
+      file.commit();
+    }
+    signals.wait(models);
+  }  // from here on, a signal ends the process
+  const bool all_answered = server.stop();
   const auto conclude = [all_answered] {
     if (!all_answered)
       throw Error(
-          "some questions were not answered within --grace-seconds; the clients see closed connections");
+          "some requests were not answered within --grace-seconds; the clients see closed connections");
     log_info("ended");
     return static_cast<int>(ExitCode::kDone);
   };
-  // Nobody will ask a model that is being loaded now.
+  // Nobody will use a model that is being loaded now.
   if (models.stop()) std::quick_exit(exit_code_of("modelet", conclude));
   conclude();
 }
@@ -96,21 +101,21 @@ void serve(ServeOptions options) {
 
 void add_serve_verb(CLI::App& app) {
   const auto options = std::make_shared<ServeOptions>();
-  CLI::App& verb = *app.add_subcommand("serve", "Answer questions to a model over HTTP");
+  CLI::App& verb = *app.add_subcommand("serve", "Serve a model over HTTP");
   verb.add_option("run", options->model.run, "run folder, whose newer checkpoints take over, or checkpoint")
       ->required()
       ->check(CLI::ExistingDirectory);
   verb.add_option("--listen", options->http.listen, "ADDRESS:PORT; port 0: any that is free")
       ->capture_default_str();
   verb.add_option("--token-file", options->token_file,
-                  "a file with a token that questions must bring; needed beyond this machine")
+                  "a file with a token that requests must bring; needed beyond this machine")
       ->check(CLI::ExistingFile);
   verb.add_option("--endpoint-file", options->endpoint_file, "write the address of the server to this file");
   verb.add_option("--threads", options->http.threads, "0: all cores")
       ->check(CLI::Range(0u, 1024u))
       ->capture_default_str();
   verb.add_flag("--sparse", options->model.sparse,
-                "score only the likeliest labels unless a question says otherwise");
+                "score only the likeliest labels unless a request says otherwise");
   verb.add_option("--queries", options->model.queries,
                   "samples on which --sparse is tuned (default: the test data of the run)")
       ->check(CLI::ExistingFile);
@@ -124,45 +129,45 @@ void add_serve_verb(CLI::App& app) {
                   "between two looks for a newer checkpoint; 0: only after SIGHUP")
       ->check(number_between(0.0, 1e6))
       ->capture_default_str();
-  verb.add_option("--most-samples", options->limits.samples, "samples of a question")
+  verb.add_option("--most-samples", options->limits.samples, "samples of a request")
       ->check(CLI::Range(size_t{1}, size_t{100000}))
       ->capture_default_str();
   verb.add_option("--most-labels", options->limits.k, "labels of a sample")
       ->check(CLI::Range(size_t{1}, size_t{1000}))
       ->capture_default_str();
-  verb.add_option("--body-bytes", options->http.body_bytes, "size of a question")
+  verb.add_option("--body-bytes", options->http.body_bytes, "size of a request")
       ->check(CLI::Range(size_t{1} << 10, size_t{1} << 30))
       ->capture_default_str();
-  verb.add_option("--header-bytes", options->http.header_bytes, "size of a question's header")
+  verb.add_option("--header-bytes", options->http.header_bytes, "size of a request's header")
       ->check(CLI::Range(size_t{1} << 10, size_t{1} << 20))
       ->capture_default_str();
   verb.add_option("--connections", options->http.connections,
-                  "open at once; the one that waits longest for a question gives way to a new one")
+                  "open at once; the one that waits longest for a request gives way to a new one")
       ->check(CLI::Range(size_t{1}, size_t{60000}))
       ->capture_default_str();
-  verb.add_option("--connections-per-address", options->http.connections_of_address,
+  verb.add_option("--connections-per-address", options->http.connections_per_address,
                   "of one client address; 0: half of --connections")
       ->check(CLI::Range(size_t{0}, size_t{60000}))
       ->capture_default_str();
   verb.add_option(
       "--host", options->http.hosts,
-      "a further name under which this machine is asked, besides localhost and 127.0.0.1, if --listen is "
+      "a further name of this machine in requests, besides localhost and 127.0.0.1, if --listen is "
       "such an address; may be repeated");
   const auto seconds = [&](const char* name, double& value, const char* meaning) {
     verb.add_option(name, value, meaning)->check(number_between(0.01, 1e5))->capture_default_str();
   };
-  seconds("--read-seconds", options->read_seconds, "from the first byte of a question to its last");
-  seconds("--write-seconds", options->write_seconds, "for sending an answer");
-  seconds("--idle-seconds", options->idle_seconds, "between two questions of a connection");
-  seconds("--grace-seconds", options->grace_seconds,
-          "for questions that have begun when the server is told to end");
+  seconds("--read-seconds", options->http.read_seconds, "from the first byte of a request to its last");
+  seconds("--write-seconds", options->http.write_seconds, "for sending a response");
+  seconds("--idle-seconds", options->http.idle_seconds, "between two requests of a connection");
+  seconds("--grace-seconds", options->http.grace_seconds,
+          "for requests in progress when the server shuts down");
   verb.footer(
       "Examples:\n  modelet serve runs/sections --listen 127.0.0.1:8080\n"
       "  curl -s 127.0.0.1:8080/v1/predict -H 'Content-Type: application/json' -d '{\"text\": \"some words\", \"k\": 3}'\n"
       "  modelet serve runs/amazon --sparse --queries test.mlt --threads 2\n"
       "  modelet serve runs/sections --listen 0.0.0.0:8080 --token-file token\n"
-      "docs/serving.md says what it answers. SIGHUP looks for a newer checkpoint at once; SIGTERM and Ctrl-C end it "
-      "when questions that have begun are answered.");
+      "docs/serving.md has the requests and responses. SIGHUP looks for a newer checkpoint at once; SIGTERM and Ctrl-C end it "
+      "when the requests in progress are answered.");
   verb.callback([options] { serve(*options); });
 }
 

@@ -1,4 +1,4 @@
-// The verb `modelet serve`: answers questions to a model over HTTP (docs/serving.md).
+// The verb `modelet serve`: serves a model over HTTP (docs/serving.md).
 #pragma once
 
 #include <CLI/App.hpp>

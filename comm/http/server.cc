@@ -1,4 +1,4 @@
-#include "scheduler/cli/serve/http_server.h"
+#include "comm/http/server.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -8,14 +8,12 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
-#include <csignal>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -28,34 +26,25 @@
 #include "base/error.h"
 #include "base/system/log.h"
 #include "base/version.h"
+#include "comm/http/endpoint.h"
 
-namespace modelet::cli {
+namespace modelet::comm::http {
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
+namespace protocol = boost::beast::http;
 using asio::ip::tcp;
 using Failure = boost::system::error_code;
 
 tcp::endpoint endpoint_of(const std::string& listen) {
-  const size_t colon = listen.rfind(':');
-  const std::string wanted =
-      listen + ": ADDRESS:PORT is expected, for example 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080";
-  if (colon == std::string::npos) throw UsageError(wanted);
-  std::string host = listen.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  if (host == "localhost") host = "127.0.0.1";
-  const std::string port = listen.substr(colon + 1);
-  const bool is_number =
-      !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string::npos;
-  Failure bad;
-  const asio::ip::address address = asio::ip::make_address(host, bad);
-  if (bad || !is_number || std::stoul(port) > 65535) throw UsageError(wanted);
-  return {address, static_cast<uint16_t>(std::stoul(port))};
+  if (const auto endpoint = parse_endpoint(listen)) return *endpoint;
+  throw UsageError("--listen " + listen +
+                   ": ADDRESS:PORT is expected, for example 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080");
 }
 
-std::chrono::steady_clock::duration ticks(Seconds seconds) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(seconds);
+std::chrono::steady_clock::duration ticks(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(seconds));
 }
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
@@ -75,7 +64,7 @@ std::string_view name_of_host(std::string_view host) {
   return host.substr(0, host.find(':'));
 }
 
-// Whether `host`, the field of a question, names this machine or is one of `others`.
+// Whether `host`, the field of a request, names this machine or is one of `others`.
 bool is_own_host(std::string_view host, const std::vector<std::string>& others) {
   const auto is = [name = name_of_host(host)](std::string_view other) {
     return boost::beast::iequals({name.data(), name.size()}, {other.data(), other.size()});
@@ -87,14 +76,18 @@ bool is_own_host(std::string_view host, const std::vector<std::string>& others) 
 }
 
 // An address may have half of the connections, so that one alone cannot take them all.
-HttpOptions with_share(HttpOptions options) {
-  if (options.connections_of_address == 0)
-    options.connections_of_address = std::max<size_t>(options.connections / 2, 1);
+ServerOptions with_share(ServerOptions options) {
+  if (options.connections_per_address == 0)
+    options.connections_per_address = std::max<size_t>(options.connections / 2, 1);
   return options;
 }
 
-void listen_at(tcp::acceptor& acceptor, const std::string& listen) {
+void listen_at(tcp::acceptor& acceptor, const std::string& listen, bool has_token) {
   const tcp::endpoint endpoint = endpoint_of(listen);
+  if (!has_token && !endpoint.address().is_loopback())
+    throw UsageError(
+        "--listen " + listen +
+        ": other machines can reach this address: give --token-file FILE, or listen on 127.0.0.1");
   Failure failure;
   acceptor.open(endpoint.protocol(), failure);
   if (!failure) acceptor.set_option(asio::socket_base::reuse_address(true), failure);
@@ -103,61 +96,67 @@ void listen_at(tcp::acceptor& acceptor, const std::string& listen) {
   if (failure) throw Error(listen + ": cannot listen there: " + failure.message());
 }
 
+std::string text_of(const tcp::endpoint& endpoint) {
+  const std::string host = endpoint.address().to_string();
+  return fmt::format("http://{}:{}", endpoint.address().is_v6() ? "[" + host + "]" : host, endpoint.port());
+}
+
 }  // namespace
 
-bool is_loopback(const std::string& listen) { return endpoint_of(listen).address().is_loopback(); }
-
-class HttpServer::Implementation {
+class Server::Implementation {
  public:
-  Implementation(Service& service, Statistics& statistics, const HttpOptions& options);
-  std::string endpoint() const;
-  bool run(const std::function<void()>& hung_up);
+  Implementation(Router& router, const ServerOptions& options);
+  Implementation(const Implementation&) = delete;
+  Implementation& operator=(const Implementation&) = delete;
+  ~Implementation();
+  const std::string& endpoint() const { return endpoint_; }
+  bool stop();
 
  private:
   class Connection;
-  // So many connections beyond the limit get an answer that says so; any others are closed without one.
+  // So many connections beyond the limit get a response that says so; any others are closed without one.
   static constexpr size_t kMostTurnedAway = 64;
 
   // The open connections of an address, those turned away left out.
   struct Peer {
     size_t open = 0;
-    std::map<uint64_t, Connection*> waiting;  // for a whole question, by turn: the longest first
+    std::map<uint64_t, Connection*> waiting;  // for a whole request, by turn: the longest first
   };
 
   void accept();
-  void welcome(tcp::socket socket);
+  void admit(tcp::socket socket);
   std::string make_room(const asio::ip::address& peer, std::shared_ptr<Connection>& leaving);
   void begin_waiting(Connection* connection);
   void end_waiting(Connection* connection);
-  void wait_for_signals(const std::function<void()>& hung_up);
-  void end();
+  void drain();
   void end_connections();
-  void forget(Connection* connection);
+  void release(Connection* connection);
   void enter(const std::shared_ptr<Connection>& connection);
   void leave(Connection* connection);
-  bool may_predict(const std::shared_ptr<Connection>& connection);
-  void predicted();
+  bool may_begin_slow(const std::shared_ptr<Connection>& connection);
+  void end_slow();
+  bool join();
 
-  Service& service_;
-  Statistics& statistics_;
-  const HttpOptions options_;
+  Router& router_;
+  const ServerOptions options_;
   std::mutex mutex_;
   std::map<Connection*, std::weak_ptr<Connection>> connections_;
   size_t served_ = 0, turned_away_ = 0;  // open connections of both kinds
   std::map<asio::ip::address, Peer> peers_;
   uint64_t turns_ = 0;
   const bool on_loopback_;
-  unsigned predicting_ = 0;                          // threads
-  std::deque<std::shared_ptr<Connection>> waiting_;  // to predict
-  bool ending_ = false, over_ = false;               // over_: run() has ended
+  unsigned slow_ = 0;                                // threads that handle requests of slow routes
+  std::deque<std::shared_ptr<Connection>> waiting_;  // to handle one
+  bool ending_ = false, over_ = false;               // over_: no thread runs any more
   asio::io_context context_;  // owns the connections, so they are destroyed before the members above
   tcp::acceptor acceptor_;    // on a strand, like the timers
-  asio::signal_set signals_;
   asio::steady_timer grace_, pause_;
+  std::string endpoint_;
+  std::vector<std::thread> threads_;
 };
 
 // One connection. Its handlers run one after the other on its strand.
-class HttpServer::Implementation::Connection : public std::enable_shared_from_this<Connection> {
+class Server::Implementation::Connection : public std::enable_shared_from_this<Connection> {
  public:
   // `refusal`: empty, or why the connection is turned away.
   Connection(Implementation& server, tcp::socket socket, const asio::ip::address& peer, std::string refusal)
@@ -178,18 +177,18 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
 
   // Under the server's lock; this connection's own handlers alone change `turn`.
   bool counts = true;  // among the open ones; not once it was asked to give way
-  uint64_t turn = 0;   // not 0: it waits for the last byte of a question, and may have to give way
+  uint64_t turn = 0;   // not 0: it waits for the last byte of a request, and may have to give way
 
   void start() {
     Failure ignored;
     socket_.set_option(tcp::no_delay(true), ignored);
-    if (!turned_away()) return wait_for_question();
-    server_.statistics_.turned_away();
+    if (!turned_away()) return wait_for_request();
+    server_.router_.turned_away();
     last_ = true;
-    reply(error_reply(503, refusal_));
+    respond(error_response(503, refusal_));
   }
 
-  // The connection gives way to another one, unless its question has arrived by now.
+  // The connection gives way to another one, unless its request has arrived by now.
   void give_way() {
     asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
       if (self->idle_ || self->turn != 0) self->close();
@@ -197,16 +196,16 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     });
   }
 
-  // Answers the question that has been read. Call it if may_predict(), or when its turn has come.
-  void predict() {
-    Reply answer = server_.service_.handle(question());
-    server_.predicted();
-    reply(std::move(answer));
+  // Handles the request of a slow route. Call it if may_begin_slow(), or when its turn has come.
+  void handle_slow() {
+    Response response = server_.router_.handle(*route_, request());
+    server_.end_slow();
+    respond(std::move(response));
   }
 
   tcp::socket::executor_type executor() { return socket_.get_executor(); }
 
-  // The server shuts down: an idle connection waits only a little longer for a question.
+  // The server shuts down: an idle connection waits only a little longer for a request.
   void end() {
     asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
       if (self->idle_) self->set_deadline(self->patience());
@@ -215,21 +214,21 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
 
  private:
   static constexpr size_t kReadBytes = 64 << 10;
-  static constexpr Seconds kLinger{2};
-  static constexpr Seconds kLastPatience{1};
+  static constexpr double kLinger = 2, kLastPatience = 1;  // seconds
   static constexpr std::chrono::milliseconds kCancelAgain{100};
 
-  // How long the connection waits for a question. A client that was told to keep the connection may have sent
-  // one before it can know that the server shuts down. So for a while such questions are still answered, and
-  // the answers say that they are the last ones.
-  Seconds patience() const {
-    const HttpOptions& options = server_.options_;
-    return server_.service_.ending() ? std::min({kLastPatience, options.grace / 2, options.idle})
-                                     : options.idle;
+  // How long the connection waits for a request. A client that was told to keep the connection may have sent
+  // one before it can know that the server shuts down. So for a while such requests are still answered, and
+  // the responses say that they are the last ones.
+  double patience() const {
+    const ServerOptions& options = server_.options_;
+    return server_.router_.ending()
+               ? std::min({kLastPatience, options.grace_seconds / 2, options.idle_seconds})
+               : options.idle_seconds;
   }
 
   // When the time is over, cancels what the connection waits for, and sets timed_out_.
-  void set_deadline(Seconds seconds) {
+  void set_deadline(double seconds) {
     timed_out_ = false;
     timer_.expires_after(ticks(seconds));
     cancel_when_over();
@@ -248,12 +247,12 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     });
   }
 
-  void wait_for_question() {
+  void wait_for_request() {
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(server_.options_.header_bytes));
     parser_->body_limit(server_.options_.body_bytes);
     server_.begin_waiting(this);
-    if (buffer_.size() > 0) return read_header();  // the next question has arrived already
+    if (buffer_.size() > 0) return read_header();  // the next request has arrived already
     idle_ = true;
     set_deadline(patience());
     socket_.async_read_some(buffer_.prepare(kReadBytes),
@@ -265,56 +264,57 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
                             });
   }
 
-  // Whether a question has arrived, although the time for it is over: the thread was busy.
+  // Whether a request has arrived, although the time for it is over: the thread was busy.
   bool came_just_in_time() {
     Failure failure;
     return timed_out_ && socket_.available(failure) > 0;
   }
 
   void read_header() {
-    set_deadline(server_.options_.read);
-    http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](Failure failure, size_t) {
-      if (failure) return self->refuse(failure);
-      self->begin_question();
-    });
+    set_deadline(server_.options_.read_seconds);
+    protocol::async_read_header(socket_, buffer_, *parser_,
+                                [self = shared_from_this()](Failure failure, size_t) {
+                                  if (failure) return self->refuse(failure);
+                                  self->begin_request();
+                                });
   }
 
-  // What is wrong with the header, whatever is asked; status 200: nothing.
-  Reply check_header() const {
+  // What is wrong with the header, whatever the route: a status other than 200, and a message.
+  std::pair<unsigned, std::string> check_header() const {
     const auto& message = parser_->get();
-    // Another program before this one might see other questions in the same bytes.
-    if (const size_t codings = message.count(http::field::transfer_encoding);
+    // Another program before this one might see other requests in the same bytes.
+    if (const size_t codings = message.count(protocol::field::transfer_encoding);
         codings > 0 &&
-        (codings > 1 || message.version() < 11 || message.count(http::field::content_length) > 0 ||
-         !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")))
-      return error_reply(
-          400,
-          "the only Transfer-Encoding that this server reads is 'chunked', in HTTP/1.1 and without "
-          "Content-Length");
-    if (message.count(http::field::host) > 1) return error_reply(400, "the header has more than one Host");
-    const std::string_view host = view(message[http::field::host]);
-    const bool has_host = message.count(http::field::host) > 0;  // browsers always give one
-    if (!server_.on_loopback_ || !has_host || is_own_host(host, server_.options_.hosts)) return {};
-    return error_reply(
-        421, fmt::format("the Host of the question is '{}', but this server is for its own machine and "
-                         "answers to localhost and 127.0.0.1: give --host to it for further names",
-                         host));
+        (codings > 1 || message.version() < 11 || message.count(protocol::field::content_length) > 0 ||
+         !boost::beast::iequals(message[protocol::field::transfer_encoding], "chunked")))
+      return {400,
+              "the only Transfer-Encoding that this server reads is 'chunked', in HTTP/1.1 and without "
+              "Content-Length"};
+    if (message.count(protocol::field::host) > 1) return {400, "the header has more than one Host"};
+    const std::string_view host = view(message[protocol::field::host]);
+    const bool has_host = message.count(protocol::field::host) > 0;  // browsers always give one
+    if (!server_.on_loopback_ || !has_host || is_own_host(host, server_.options_.hosts)) return {200, {}};
+    return {421, fmt::format("the Host of the request is '{}', but this server is for its own machine and "
+                             "accepts localhost and 127.0.0.1: give --host to it for further names",
+                             host)};
   }
 
   // Checks the header before the body is read.
-  void begin_question() {
-    if (Reply refusal = check_header(); refusal.status != 200) {
+  void begin_request() {
+    if (const auto [status, what] = check_header(); status != 200) {
       last_ = true;
       server_.end_waiting(this);
-      server_.statistics_.answered("other", refusal.status, 0);
-      return reply(std::move(refusal));
+      return respond(server_.router_.refuse(status, what));
     }
-    if (server_.service_.check(question()).status != 200) {
+    Response refusal;
+    route_ = server_.router_.find(request(), refusal);
+    if (route_ == nullptr) {
       last_ = last_ || !parser_->is_done();  // the body is not read
-      return answer();
+      end_reading();
+      return respond(std::move(refusal));
     }
-    if (parser_->is_done()) return answer();
-    if (view(parser_->get()[http::field::expect]) != "100-continue") return read_body();
+    if (parser_->is_done()) return handle();
+    if (view(parser_->get()[protocol::field::expect]) != "100-continue") return read_body();
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()),
                       [self = shared_from_this()](Failure failure, size_t) {
@@ -324,84 +324,84 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   }
 
   void read_body() {
-    http::async_read(socket_, buffer_, *parser_, [self = shared_from_this()](Failure failure, size_t) {
+    protocol::async_read(socket_, buffer_, *parser_, [self = shared_from_this()](Failure failure, size_t) {
       if (failure) return self->refuse(failure);
-      self->answer();
+      self->handle();
     });
   }
 
-  Question question() {
+  Request request() const {
     const auto& message = parser_->get();
     return {.method = view(message.method_string()),
             .target = view(message.target()),
-            .content_type = view(message[http::field::content_type]),
-            .authorization = view(message[http::field::authorization]),
+            .content_type = view(message[protocol::field::content_type]),
+            .authorization = view(message[protocol::field::authorization]),
             .body = message.body()};
   }
 
-  void answer() {
+  void end_reading() {
     server_.end_waiting(this);
     timer_.cancel();
-    last_ = last_ || !parser_->get().keep_alive() || server_.service_.ending();
-    const bool is_prediction = parser_->get().method() == http::verb::post;
-    if (!is_prediction) return reply(server_.service_.handle(question()));
-    if (server_.may_predict(shared_from_this())) predict();
+    last_ = last_ || !parser_->get().keep_alive() || server_.router_.ending();
   }
 
-  // Answers a question that cannot be read.
+  void handle() {
+    end_reading();
+    if (!route_->slow) return respond(server_.router_.handle(*route_, request()));
+    if (server_.may_begin_slow(shared_from_this())) handle_slow();
+  }
+
+  // Responds to a request that cannot be read.
   void refuse(Failure failure) {
-    const HttpOptions& options = server_.options_;
+    const ServerOptions& options = server_.options_;
     server_.end_waiting(this);
     last_ = true;
     const auto refuse_with = [this](unsigned status, const std::string& what) {
-      server_.statistics_.answered("other", status, 0);
-      reply(error_reply(status, what));
+      respond(server_.router_.refuse(status, what));
     };
     if (timed_out_)
       return refuse_with(408,
-                         fmt::format("the question did not arrive within {:g} seconds: send it faster, or "
+                         fmt::format("the request did not arrive within {:g} seconds: send it faster, or "
                                      "raise --read-seconds",
-                                     options.read.count()));
-    if (failure == http::error::body_limit)
-      return refuse_with(413,
-                         fmt::format("the question is larger than {} bytes: send fewer samples at a time, or "
-                                     "raise --body-bytes",
-                                     options.body_bytes));
-    if (failure == http::error::header_limit || failure == http::error::buffer_overflow)
+                                     options.read_seconds));
+    if (failure == protocol::error::body_limit)
+      return refuse_with(413, fmt::format("the request is larger than {} bytes: send a smaller one, or "
+                                          "raise --body-bytes",
+                                          options.body_bytes));
+    if (failure == protocol::error::header_limit || failure == protocol::error::buffer_overflow)
       return refuse_with(431, fmt::format("the header is larger than {} bytes: send a shorter one, or raise "
                                           "--header-bytes",
                                           options.header_bytes));
-    if (failure == http::error::end_of_stream || failure == http::error::partial_message ||
-        failure.category() != make_error_code(http::error::bad_method).category())
+    if (failure == protocol::error::end_of_stream || failure == protocol::error::partial_message ||
+        failure.category() != make_error_code(protocol::error::bad_method).category())
       return close();  // the client is gone
     refuse_with(400, "this is not HTTP/1.1: " + failure.message());
   }
 
-  void reply(Reply reply) {
+  void respond(Response response) {
     response_ = {};
     response_.version(11);
-    response_.result(reply.status);
-    response_.set(http::field::server, std::string("modelet/") + kVersion);
-    response_.set(http::field::content_type,
-                  boost::beast::string_view(reply.content_type.data(), reply.content_type.size()));
-    if (!reply.allow.empty())
-      response_.set(http::field::allow, boost::beast::string_view(reply.allow.data(), reply.allow.size()));
-    if (reply.status == 401) response_.set(http::field::www_authenticate, "Bearer");
-    if (reply.status == 503) response_.set(http::field::retry_after, "1");
+    response_.result(response.status);
+    response_.set(protocol::field::server, std::string("modelet/") + kVersion);
+    response_.set(protocol::field::content_type,
+                  boost::beast::string_view(response.content_type.data(), response.content_type.size()));
+    if (!response.allow.empty()) response_.set(protocol::field::allow, response.allow);
+    if (response.status == 401) response_.set(protocol::field::www_authenticate, "Bearer");
+    if (response.status == 503) response_.set(protocol::field::retry_after, "1");
     response_.keep_alive(!last_);
-    response_.body() = std::move(reply.body);
+    response_.body() = std::move(response.body);
     response_.prepare_payload();
     // To HEAD, the header says how long the body would be.
-    if (parser_ && parser_->get().method() == http::verb::head) response_.body().clear();
-    set_deadline(server_.options_.write);
-    http::async_write(socket_, response_, [self = shared_from_this()](Failure failure, size_t) {
+    if (parser_ && parser_->get().method() == protocol::verb::head) response_.body().clear();
+    set_deadline(server_.options_.write_seconds);
+    protocol::async_write(socket_, response_, [self = shared_from_this()](Failure failure, size_t) {
       if (failure) return self->close();
       if (self->last_) return self->finish();
-      self->wait_for_question();
+      self->wait_for_request();
     });
   }
 
-  // If a socket is closed while it has unread bytes, the client may lose the answer. So what the client still
+  // If a socket is closed while it has unread bytes, the client may lose the response. So what the client still
   // sends is read for a while.
   void finish() {
     Failure ignored;
@@ -428,40 +428,51 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   tcp::socket socket_;
   asio::steady_timer timer_;
   boost::beast::flat_buffer buffer_;
-  std::optional<http::request_parser<http::string_body>> parser_;
-  http::response<http::string_body> response_;
+  std::optional<protocol::request_parser<protocol::string_body>> parser_;
+  const Route* route_ = nullptr;  // of the request
+  protocol::response<protocol::string_body> response_;
   std::array<char, 4096> rest_;
   const asio::ip::address peer_;
   const std::string refusal_;
-  bool idle_ = false;       // it waits for the first byte of a question
+  bool idle_ = false;       // it waits for the first byte of a request
   bool timed_out_ = false;  // the deadline has passed
-  bool last_ = false;       // the connection will be closed after this answer
+  bool last_ = false;       // the connection will be closed after this response
 };
 
-HttpServer::Implementation::Implementation(Service& service, Statistics& statistics,
-                                           const HttpOptions& options)
-    : service_(service),
-      statistics_(statistics),
+Server::Implementation::Implementation(Router& router, const ServerOptions& options)
+    : router_(router),
       options_(with_share(options)),
-      on_loopback_(is_loopback(options.listen)),
+      on_loopback_(endpoint_of(options.listen).address().is_loopback()),
       context_(static_cast<int>(options.threads) + 1),
       acceptor_(asio::make_strand(context_)),
-      signals_(context_, SIGTERM, SIGINT, SIGHUP),
       grace_(acceptor_.get_executor()),
       pause_(acceptor_.get_executor()) {
-  listen_at(acceptor_, options.listen);
+  listen_at(acceptor_, options.listen, router.has_token());
+  endpoint_ = text_of(acceptor_.local_endpoint());
+  accept();
+  // One more than may handle requests of slow routes, so that one is always there for the rest.
+  for (unsigned i = 0; i <= options.threads; ++i) threads_.emplace_back([this] { context_.run(); });
 }
 
-std::string HttpServer::Implementation::endpoint() const {
-  const tcp::endpoint bound = acceptor_.local_endpoint();
-  const std::string host = bound.address().to_string();
-  return fmt::format("http://{}:{}", bound.address().is_v6() ? "[" + host + "]" : host, bound.port());
+Server::Implementation::~Implementation() {
+  context_.stop();
+  join();
 }
 
-void HttpServer::Implementation::accept() {
+// Returns whether all connections are closed.
+bool Server::Implementation::join() {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  over_ = true;
+  const bool all_closed = connections_.empty();
+  waiting_.clear();
+  return all_closed;
+}
+
+void Server::Implementation::accept() {
   if (!acceptor_.is_open()) return end_connections();
   acceptor_.async_accept(asio::make_strand(context_), [this](Failure failure, tcp::socket socket) {
-    if (!failure) welcome(std::move(socket));
+    if (!failure) admit(std::move(socket));
     if (!failure || !acceptor_.is_open()) return accept();
     // There are no descriptors or no memory now. Other connections may give some back.
     constexpr auto kPause = std::chrono::milliseconds(100);
@@ -470,7 +481,7 @@ void HttpServer::Implementation::accept() {
   });
 }
 
-void HttpServer::Implementation::welcome(tcp::socket socket) {
+void Server::Implementation::admit(tcp::socket socket) {
   Failure gone;
   const asio::ip::address peer = counted(socket.remote_endpoint(gone).address());
   if (gone) return;
@@ -492,10 +503,10 @@ void HttpServer::Implementation::welcome(tcp::socket socket) {
 
 // Makes room for another connection of `peer`, by one that is `leaving` then. Returns why there is none; empty:
 // there is room. Under the lock.
-std::string HttpServer::Implementation::make_room(const asio::ip::address& peer,
-                                                  std::shared_ptr<Connection>& leaving) {
+std::string Server::Implementation::make_room(const asio::ip::address& peer,
+                                              std::shared_ptr<Connection>& leaving) {
   auto from = peers_.find(peer);
-  const bool has_its_share = from != peers_.end() && from->second.open >= options_.connections_of_address;
+  const bool has_its_share = from != peers_.end() && from->second.open >= options_.connections_per_address;
   if (!has_its_share && served_ < options_.connections) return {};
   if (!has_its_share)
     from = std::ranges::max_element(
@@ -503,22 +514,22 @@ std::string HttpServer::Implementation::make_room(const asio::ip::address& peer,
   for (const auto& [turn, connection] : from->second.waiting)
     if ((leaving = connections_.at(connection).lock()) != nullptr) break;
   if (leaving != nullptr) {
-    forget(leaving.get());
+    release(leaving.get());
     return {};
   }
   return has_its_share
              ? fmt::format(
-                   "{} has {} connections to this server already, and questions are being answered on all of "
+                   "{} has {} connections to this server already, and requests are being handled on all of "
                    "them: try again later, or raise --connections-per-address",
-                   peer.to_string(), options_.connections_of_address)
+                   peer.to_string(), options_.connections_per_address)
              : fmt::format(
-                   "this server has {} connections already, which is its limit, and questions are being "
-                   "answered on them: try again later, or raise --connections",
+                   "this server has {} connections already, which is its limit, and requests are being "
+                   "handled on them: try again later, or raise --connections",
                    options_.connections);
 }
 
 // From here on the connection does not count. Under the lock.
-void HttpServer::Implementation::forget(Connection* connection) {
+void Server::Implementation::release(Connection* connection) {
   if (!std::exchange(connection->counts, false)) return;
   --served_;
   const auto found = peers_.find(connection->peer());
@@ -526,89 +537,77 @@ void HttpServer::Implementation::forget(Connection* connection) {
   if (--found->second.open == 0) peers_.erase(found);
 }
 
-void HttpServer::Implementation::begin_waiting(Connection* connection) {
+void Server::Implementation::begin_waiting(Connection* connection) {
   const std::lock_guard lock(mutex_);
   if (!connection->counts) return;
   connection->turn = ++turns_;
   peers_.at(connection->peer()).waiting.emplace(connection->turn, connection);
 }
 
-void HttpServer::Implementation::end_waiting(Connection* connection) {
+void Server::Implementation::end_waiting(Connection* connection) {
   const std::lock_guard lock(mutex_);
   if (const auto found = peers_.find(connection->peer()); found != peers_.end())
     found->second.waiting.erase(connection->turn);
   connection->turn = 0;
 }
 
-void HttpServer::Implementation::enter(const std::shared_ptr<Connection>& connection) {
+void Server::Implementation::enter(const std::shared_ptr<Connection>& connection) {
   const std::lock_guard lock(mutex_);
   connections_.emplace(connection.get(), connection);
-  statistics_.connected();
+  router_.connected();
 }
 
-void HttpServer::Implementation::leave(Connection* connection) {
+void Server::Implementation::leave(Connection* connection) {
   const std::lock_guard lock(mutex_);
   if (connection->turned_away()) --turned_away_;
-  forget(connection);
+  release(connection);
   connections_.erase(connection);
-  statistics_.disconnected();
+  router_.disconnected();
   if (ending_ && !over_ && connections_.empty())
     asio::post(acceptor_.get_executor(), [this] { grace_.cancel(); });
 }
 
-// False if as many threads predict as may. The connection is then told when its turn has come.
-bool HttpServer::Implementation::may_predict(const std::shared_ptr<Connection>& connection) {
+// False if as many threads as may handle requests of slow routes. The connection is then called when its turn has
+// come.
+bool Server::Implementation::may_begin_slow(const std::shared_ptr<Connection>& connection) {
   const std::lock_guard lock(mutex_);
-  if (predicting_ == options_.threads) {
+  if (slow_ == options_.threads) {
     waiting_.push_back(connection);
     return false;
   }
-  ++predicting_;
+  ++slow_;
   return true;
 }
 
-void HttpServer::Implementation::predicted() {
+void Server::Implementation::end_slow() {
   std::shared_ptr<Connection> next;
   {
     const std::lock_guard lock(mutex_);
     if (waiting_.empty()) {
-      --predicting_;
+      --slow_;
       return;
     }
     next = std::move(waiting_.front());
     waiting_.pop_front();
   }
   const auto executor = next->executor();
-  asio::post(executor, [next = std::move(next)] { next->predict(); });
+  asio::post(executor, [next = std::move(next)] { next->handle_slow(); });
 }
 
-void HttpServer::Implementation::wait_for_signals(const std::function<void()>& hung_up) {
-  signals_.async_wait([this, &hung_up](Failure failure, int signal) {
-    if (failure) return;
-    if (signal != SIGHUP) {
-      signals_.clear();  // the next signal has its default effect and ends the process
-      return asio::post(acceptor_.get_executor(), [this] { end(); });
-    }
-    hung_up();
-    wait_for_signals(hung_up);
-  });
-}
-
-// Accepts who has connected before, and no others. accept() then ends the connections. Runs on the acceptor's
-// strand.
-void HttpServer::Implementation::end() {
-  service_.end();
+// Drains the queue of new connections, then stops listening. accept() then ends the connections. Runs on the
+// acceptor's strand.
+void Server::Implementation::drain() {
   Failure failure;
   acceptor_.non_blocking(true, failure);
   while (!failure) {
     tcp::socket socket = acceptor_.accept(asio::make_strand(context_), failure);
-    if (!failure) welcome(std::move(socket));
+    if (!failure) admit(std::move(socket));
   }
   acceptor_.close(failure);
   pause_.cancel();
 }
 
-void HttpServer::Implementation::end_connections() {
+void Server::Implementation::end_connections() {
   std::vector<std::shared_ptr<Connection>> open;
   {
     const std::lock_guard lock(mutex_);
@@ -616,42 +615,31 @@ void HttpServer::Implementation::end_connections() {
     for (const auto& [key, connection] : connections_)
       if (auto there = connection.lock()) open.push_back(std::move(there));
   }
-  log_info("ending; {} questions are being answered", statistics_.in_flight());
+  log_info("shutting down; {} requests are being handled", router_.in_flight());
   if (open.empty()) return;
-  grace_.expires_after(ticks(options_.grace));
+  grace_.expires_after(ticks(options_.grace_seconds));
   grace_.async_wait([this](Failure cancelled) {
     if (!cancelled) context_.stop();
   });
   for (const auto& connection : open) connection->end();
 }
 
-bool HttpServer::Implementation::run(const std::function<void()>& hung_up) {
-  wait_for_signals(hung_up);
-  accept();
-  std::vector<std::thread> threads;  // one more than may predict, so that one is always there for the rest
-  for (unsigned i = 0; i < options_.threads; ++i) threads.emplace_back([this] { context_.run(); });
-  context_.run();
-  for (std::thread& thread : threads) thread.join();
-  const auto all_are_answered = [this] {
-    const std::lock_guard lock(mutex_);
-    over_ = true;
-    return connections_.empty();
-  };
-  const bool answered = all_are_answered();
-  waiting_.clear();
-  return answered;
+bool Server::Implementation::stop() {
+  router_.end();
+  asio::post(acceptor_.get_executor(), [this] { drain(); });
+  return join();
 }
 
-void require_free(const std::string& listen) {
+void check_listening(const std::string& listen, bool has_token) {
   asio::io_context context;
   tcp::acceptor acceptor(context);
-  listen_at(acceptor, listen);
+  listen_at(acceptor, listen, has_token);
 }
 
-HttpServer::HttpServer(Service& service, Statistics& statistics, const HttpOptions& options)
-    : implementation_(std::make_unique<Implementation>(service, statistics, options)) {}
-HttpServer::~HttpServer() = default;
-std::string HttpServer::endpoint() const { return implementation_->endpoint(); }
-bool HttpServer::run(const std::function<void()>& hung_up) { return implementation_->run(hung_up); }
+Server::Server(Router& router, const ServerOptions& options)
+    : implementation_(std::make_unique<Implementation>(router, options)) {}
+Server::~Server() = default;
+std::string Server::endpoint() const { return implementation_->endpoint(); }
+bool Server::stop() { return implementation_->stop(); }
 
-}  // namespace modelet::cli
+}  // namespace modelet::comm::http
