@@ -35,8 +35,7 @@ std::string fields_toml(const Experiment& experiment, const Wanted& wanted) {
       section = section_of(field.key);
       text += (text.empty() ? "[" : "\n[") + std::string(section) + "]\n";
     }
-    const std::string value = std::visit([](auto* v) { return toml_text(*v); }, field.target(copy));
-    text += std::string(name_of(field.key)) + " = " + value + "\n";
+    text += std::string(name_of(field.key)) + " = " + toml_value(field, copy) + "\n";
   }
   return text;
 }

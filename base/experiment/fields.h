@@ -1,6 +1,6 @@
 // The keys of an experiment: names, ranges, units and meanings in one table, and the values of an Experiment
-// as text. Shared by the code that reads, writes and documents experiment files (reader.cc, experiment.cc);
-// internal to base/. Constant; for any thread.
+// as text. Shared by the code that reads, writes and documents experiment files (reader.cc, experiment.cc), and by
+// code that must know the key of a value. Constant; for any thread.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/array/padding.h"
+#include "base/error.h"
 #include "base/experiment/choices.h"
 #include "base/experiment/experiment.h"
 
@@ -64,6 +65,18 @@ const RemovedValue* find_removed_value(std::string_view key, std::string_view va
 const std::vector<Field>& fields();
 const Field* find_field(std::string_view key);  // nullptr: there is no such key
 
+// The key whose value is `value`, a member of `experiment`.
+template <class T>
+const Field& field_of(Experiment& experiment, const T& value) {
+  const auto found = std::ranges::find_if(fields(), [&](const Field& field) {
+    const Target target = field.target(experiment);
+    T* const* const place = std::get_if<T*>(&target);
+    return place != nullptr && *place == &value;
+  });
+  MODELET_CHECK(found != fields().end(), "every value of an experiment has a key");
+  return *found;
+}
+
 inline std::string_view section_of(std::string_view key) { return key.substr(0, key.find('.')); }
 inline std::string_view name_of(std::string_view key) { return key.substr(key.find('.') + 1); }
 
@@ -96,6 +109,9 @@ std::string toml_text(const std::vector<T>& value) {
 template <Choice T>
 std::string toml_text(T value) {
   return toml_text(std::string(spelling(value)));
+}
+inline std::string toml_value(const Field& field, Experiment& experiment) {
+  return std::visit([](auto* value) { return toml_text(*value); }, field.target(experiment));
 }
 
 // What users are told about a type, and about the values that a field may have.

@@ -121,8 +121,7 @@ class Parser {
   std::map<std::string, std::string> given() {
     std::map<std::string, std::string> values;
     for (const auto& [key, place] : place_)
-      values[std::string(key)] =
-          std::visit([](auto* value) { return toml_text(*value); }, find_field(key)->target(experiment_));
+      values[std::string(key)] = toml_value(*find_field(key), experiment_);
     return values;
   }
 
