@@ -4,7 +4,9 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <string_view>
+
+#include "base/experiment/fields.h"
 
 namespace modelet::agent {
 namespace {
@@ -48,35 +50,24 @@ std::vector<std::string> story(const Choice& choice) {
   return lines;
 }
 
-using Lines = std::map<std::string, std::string>;  // key -> its line
-
-// The lines of the complete experiment as TOML. `order` gets the keys in their order in the file.
-Lines toml_lines(const Experiment& experiment, std::vector<std::string>* order = nullptr) {
-  Lines lines;
-  std::istringstream text(to_toml(experiment));
-  std::string section;
-  for (std::string line; std::getline(text, line);) {
-    if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
-    const size_t equals = line.find(" = ");
-    if (line.starts_with('[') || equals == std::string::npos) continue;
-    const std::string key = section + "." + line.substr(0, equals);
-    lines[key] = line;
-    if (order != nullptr) order->push_back(key);
-  }
-  return lines;
+// The value of a key as --set takes it: words without quotes.
+std::string value_text(Experiment experiment, const std::string& key) {
+  const std::string text = toml_value(*find_field(key), experiment);
+  return text.starts_with('"') ? text.substr(1, text.size() - 2) : text;
 }
 
 // The keys that have a remark or differ from their defaults. The remark follows as a comment.
-std::string short_toml(const Experiment& experiment, const Lines& remarks) {
-  std::vector<std::string> order;
-  const Lines values = toml_lines(experiment, &order), defaults = toml_lines(Experiment());
-  std::string text, section;
-  for (const std::string& key : order) {
-    const auto remark = remarks.find(key);
-    if (remark == remarks.end() && values.at(key) == defaults.at(key)) continue;
-    if (const std::string of_key = key.substr(0, key.find('.')); of_key != section)
-      text += "\n[" + (section = of_key) + "]\n";
-    text += values.at(key) + (remark == remarks.end() ? "" : "  # " + remark->second) + "\n";
+std::string short_toml(Experiment experiment, const std::map<std::string, std::string>& remarks) {
+  Experiment defaults;
+  std::string text;
+  std::string_view section;
+  for (const Field& field : fields()) {
+    const std::string value = toml_value(field, experiment);
+    const auto remark = remarks.find(std::string(field.key));
+    if (remark == remarks.end() && value == toml_value(field, defaults)) continue;
+    if (section_of(field.key) != section) text += fmt::format("\n[{}]\n", section = section_of(field.key));
+    text += fmt::format("{} = {}{}\n", name_of(field.key), value,
+                        remark == remarks.end() ? "" : "  # " + remark->second);
   }
   return text;
 }
@@ -85,8 +76,8 @@ std::string short_toml(const Experiment& experiment, const Lines& remarks) {
 
 json to_json(const Choice& choice) {
   json chosen = json::array(), trials = json::array();
-  for (const Setting& setting : choice.settings)
-    chosen.push_back({{"key", setting.key}, {"value", setting.value}, {"reason", setting.reason}});
+  for (const auto& [key, reason] : choice.chosen)
+    chosen.push_back({{"key", key}, {"value", value_text(choice.experiment, key)}, {"reason", reason}});
   for (const Tried& tried : choice.trials)
     trials.push_back({{"name", tried.name},
                       {"score", tried.result.score},
@@ -108,8 +99,8 @@ json to_json(const Choice& choice) {
 std::vector<std::string> to_lines(const Choice& choice) {
   std::vector<std::string> lines = story(choice);
   lines.push_back("chosen:");
-  for (const Setting& setting : choice.settings)
-    lines.push_back(fmt::format("  {:32} {}", setting.key + " = " + setting.value, setting.reason));
+  for (const auto& [key, reason] : choice.chosen)
+    lines.push_back(fmt::format("  {:32} {}", key + " = " + value_text(choice.experiment, key), reason));
   if (!choice.given.empty()) lines.push_back(given_line(choice));
   if (choice.trial_seconds > 0) lines.push_back(fmt::format("trials took {:.1f} s", choice.trial_seconds));
   if (choice.estimated_seconds > 0)
@@ -123,9 +114,9 @@ std::string to_commented_toml(const Choice& choice) {
       "# Chosen by modelet train for its data; train this file to repeat the run. Keys that are not here\n"
       "# have their defaults.\n#\n";
   for (const std::string& line : story(choice)) text += "# " + line + "\n";
-  Lines remarks;
+  std::map<std::string, std::string> remarks;
   for (const std::string& key : choice.given) remarks[key] = "given";
-  for (const Setting& setting : choice.settings) remarks[setting.key] = setting.reason;
+  for (const auto& [key, reason] : choice.chosen) remarks[key] = reason;
   return text + short_toml(choice.experiment, remarks);
 }
 

@@ -28,29 +28,29 @@ constexpr double kTimingOfBudget = 0.1, kMostTiming = 2;
 
 class Chooser {
  public:
-  Chooser(const GivenKeys& given, const std::vector<Setting>& read, const DataFacts& facts,
+  Chooser(const GivenKeys& given, const std::vector<Reason>& read, const DataFacts& facts,
           const Machine& machine, const ChooseOptions& options, Trials& trials, const TellTrial& tell)
       : given_(given), facts_(facts), machine_(machine), options_(options), trials_(trials), tell_(tell) {
     choice_.facts = facts;
     choice_.given.assign(given.keys.begin(), given.keys.end());
-    choice_.settings = read;
+    choice_.chosen = read;
     choice_.experiment = given.experiment;
   }
 
   Choice run() {
-    adopt(recipe_settings(given_, facts_, machine_));
+    adopt(training_recipe(given_, facts_, machine_));
     Pace pace;
     double seconds = 0;  // of the budget that are left once the pace is known
     Experiment planned = choice_.experiment;
     if (options_.seconds) {
       pace = trials_.pace(choice_.experiment, std::min(kTimingOfBudget * *options_.seconds, kMostTiming));
       seconds = *options_.seconds - pace.measuring;
-      planned = with_settings(planned, fitted((1 - kTrialsOfBudget) * seconds, pace).settings);
+      planned = fitted((1 - kTrialsOfBudget) * seconds, pace).recipe.experiment;
     }
     try_alternatives(planned);
     if (options_.seconds) {
       const Fitted last = fitted(seconds - choice_.trial_seconds, pace);
-      adopt(last.settings);
+      adopt(last.recipe);
       if (!last.fits)
         choice_.notes.push_back(
             "the time budget is too short even for the smallest model, which will exceed it");
@@ -62,12 +62,9 @@ class Chooser {
   }
 
  private:
-  void adopt(const std::vector<Setting>& settings) {
-    for (const Setting& setting : settings) {
-      std::erase_if(choice_.settings, [&](const Setting& before) { return before.key == setting.key; });
-      choice_.settings.push_back(setting);
-    }
-    choice_.experiment = with_settings(choice_.experiment, settings);
+  void adopt(const Recipe& recipe) {
+    choice_.experiment = recipe.experiment;
+    for (const Reason& reason : recipe.chosen) choice_.explain(reason);
   }
 
   Fitted fitted(double seconds, const Pace& pace) const {
@@ -94,10 +91,14 @@ class Chooser {
         choice_.notes.push_back("not tried, because trials have used their time: " + alternative.name);
         continue;
       }
-      const Trials::Result result =
-          run_trial(alternative.name, with_settings(choice_.experiment, alternative.settings), count);
+      Recipe tried{choice_.experiment, {alternative.chosen}};
+      alternative.apply(tried.experiment);
+      const Trials::Result result = run_trial(alternative.name, tried.experiment, count);
       if (result.score <= best.score + margin(best.score)) continue;
-      take(alternative, best.score, result.score);
+      tried.chosen.front().reason +=
+          fmt::format("; {:.1f} instead of {:.1f} in a trial", 100 * result.score, 100 * best.score);
+      adopt(tried);
+      choice_.trials.back().taken = true;
       best = result;
     }
   }
@@ -118,14 +119,6 @@ class Chooser {
     choice_.trials.push_back({name, result});
     choice_.trial_seconds += result.seconds;
     return result;
-  }
-
-  void take(const Alternative& alternative, double before, double now) {
-    choice_.trials.back().taken = true;
-    std::vector<Setting> settings = alternative.settings;
-    for (Setting& setting : settings)
-      setting.reason += fmt::format("; {:.1f} instead of {:.1f} in a trial", 100 * now, 100 * before);
-    adopt(settings);
   }
 
   const GivenKeys& given_;
@@ -173,7 +166,7 @@ double trial_cost(const Experiment& experiment, const DataFacts& facts, const Tr
   return static_cast<double>(plan.epochs) * plan.train_rows * cost.train + plan.held_out_rows * cost.score;
 }
 
-Choice choose(const GivenKeys& given, const std::vector<Setting>& read, const DataFacts& facts,
+Choice choose(const GivenKeys& given, const std::vector<Reason>& read, const DataFacts& facts,
               const Machine& machine, const ChooseOptions& options, Trials& trials, const TellTrial& tell) {
   return Chooser(given, read, facts, machine, options, trials, tell).run();
 }

@@ -66,9 +66,8 @@ struct Tried {
   bool taken = false;  // it replaced what was best before
 };
 
-struct Choice {
-  Experiment experiment;
-  std::vector<Setting> settings;   // the chosen ones
+// A recipe, and how it was chosen.
+struct Choice : Recipe {
   std::vector<std::string> given;  // keys that the user gave
   DataFacts facts;
   TrialPlan plan;
@@ -81,9 +80,8 @@ struct Choice {
 // Called before each trial with its number, from 1, the number of trials, and its name.
 using TellTrial = std::function<void(size_t trial, size_t trials, const std::string& name)>;
 
-// `read`: the settings that were chosen to read the data. Their keys count as chosen, and given.experiment
-// has them already.
-Choice choose(const GivenKeys& given, const std::vector<Setting>& read, const DataFacts& facts,
+// `read`: what was chosen to read the data. given.experiment has its values already.
+Choice choose(const GivenKeys& given, const std::vector<Reason>& read, const DataFacts& facts,
               const Machine& machine, const ChooseOptions& options, Trials& trials,
               const TellTrial& tell = {});
 

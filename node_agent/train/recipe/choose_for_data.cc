@@ -12,10 +12,10 @@
 namespace modelet::agent {
 namespace {
 
-// Adds settings that are decided before the others, and from now on count as given.
-GivenKeys with_more(const GivenKeys& given, const std::vector<Setting>& settings) {
-  GivenKeys more{with_settings(given.experiment, settings), given.keys};
-  for (const Setting& setting : settings) more.keys.insert(setting.key);
+// What was decided before the rest counts as given from now on.
+GivenKeys with_more(const GivenKeys& given, const Recipe& recipe) {
+  GivenKeys more{recipe.experiment, given.keys};
+  for (const Reason& chosen : recipe.chosen) more.keys.insert(chosen.key);
   return more;
 }
 
@@ -24,15 +24,15 @@ GivenKeys with_more(const GivenKeys& given, const std::vector<Setting>& settings
 Choice choose_for_data(const GivenKeys& given, const LoadData& load, const ChooseOptions& options,
                        const TellTrial& tell) {
   const Stopwatch watch;
-  std::vector<Setting> read;
-  if (!options.in_memory) read = reading_settings(given);
+  Recipe read{given.experiment, {}};
+  if (!options.in_memory) read = reading_recipe(given);
   GivenKeys now = with_more(given, read);
   LoadedData data = load(now.experiment);
   DataFacts facts = measure_facts(data.train);
-  const std::vector<Setting> scaling = scaling_settings(now, facts);
+  const Recipe scaling = scaling_recipe(now, facts);
   const Normalize before = now.experiment.data.normalize;
   now = with_more(now, scaling);
-  read.insert(read.end(), scaling.begin(), scaling.end());
+  read.chosen.insert(read.chosen.end(), scaling.chosen.begin(), scaling.chosen.end());
   if (now.experiment.data.normalize != before) data = load(now.experiment);
 
   DataTrials trials(data.train, facts, now.experiment.train.threads, options.check);
@@ -41,7 +41,7 @@ Choice choose_for_data(const GivenKeys& given, const LoadData& load, const Choos
   ChooseOptions left = options;
   left.test_rows = data.test_rows;
   if (left.seconds) left.seconds = std::max(0.0, *left.seconds - watch.seconds());
-  Choice choice = choose(now, read, facts, machine, left, trials, tell);
+  Choice choice = choose(now, read.chosen, facts, machine, left, trials, tell);
   choice.given.assign(given.keys.begin(), given.keys.end());
   return choice;
 }

@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "base/experiment/reader.h"
+#include "base/experiment/fields.h"
 #include "node_agent/train/recipe/choice_text.h"
 #include "node_agent/train/recipe/choose.h"
 #include "node_agent/train/recipe/trial.h"
@@ -60,7 +60,7 @@ DataFacts digits_facts() {
 
 Experiment recipe_for(const DataFacts& facts, const GivenKeys& of = given(),
                       const Machine& machine = kMachine) {
-  return with_settings(of.experiment, recipe_settings(of, facts, machine));
+  return training_recipe(of, facts, machine).experiment;
 }
 
 TEST(DataFacts, AreThoseOfTheSamples) {
@@ -109,68 +109,19 @@ TEST(Recipe, ExcludesWhatSamplesHave) {
   EXPECT_TRUE(recipe_for(facts).model.exclude_own);
 }
 
-TEST(Recipe, FollowsTheLabels) {
-  EXPECT_EQ(recipe_for(wide_facts()).model.loss, Loss::kSigmoid);
-  EXPECT_EQ(recipe_for(digits_facts()).model.loss, Loss::kSoftmax);
-  DataFacts clicks = digits_facts();
-  clicks.labels = 1;
-  EXPECT_EQ(recipe_for(clicks).model.loss, Loss::kSigmoid);
-
-  EXPECT_EQ(recipe_for(digits_facts()).sampling.mode, SamplingMode::kFull);
-  EXPECT_EQ(recipe_for(wide_facts()).sampling.mode, SamplingMode::kUniform);
-  DataFacts wider = wide_facts();
-  wider.labels = 670000;
-  EXPECT_GT(recipe_for(wider).sampling.uniform, recipe_for(wide_facts()).sampling.uniform);
-}
-
-// Of labels most of which are in one or two samples.
-DataFacts rare_facts() {
-  DataFacts rare = wide_facts();
-  rare.rare_labels = 24000;
-  return rare;
-}
-
-TEST(Recipe, ClassifiersNeedFewerDraws) {
-  const Experiment with = recipe_for(wide_facts());
-  ASSERT_GT(with.model.classifiers, 0);
-  EXPECT_EQ(with.sampling.uniform, 2 * with.train.batch);
-  EXPECT_EQ(recipe_for(rare_facts()).sampling.uniform, 4 * with.train.batch);
-  EXPECT_GT(recipe_for(wide_facts(), given({"model.classifiers=0"})).sampling.uniform, with.sampling.uniform);
-  EXPECT_GT(recipe_for(wide_facts(), given({"model.loss=softmax"})).sampling.uniform, with.sampling.uniform);
-  EXPECT_EQ(recipe_for(wide_facts(), given({"train.batch=64"})).sampling.uniform, 512u);
-  EXPECT_EQ(recipe_for(wide_facts(), given({"sampling.uniform=100"})).sampling.uniform, 100u);
-}
-
-TEST(Recipe, OneOfManyLabelsNeedsANarrowLayerAndFewPasses) {
-  const GivenKeys softmax = given({"model.loss=softmax"});
-  const Experiment one = recipe_for(wide_facts(), softmax), several = recipe_for(wide_facts());
-  EXPECT_LT(2 * one.model.hidden[0], several.model.hidden[0]);
-  EXPECT_LT(one.train.epochs,
-            recipe_for(wide_facts(), given({"model.loss=softmax", "model.classifiers=0"})).train.epochs);
-  EXPECT_EQ(recipe_for(wide_facts(), given({"model.loss=softmax", "model.centroids=false"})).model.hidden,
-            several.model.hidden);
-  DataFacts more = wide_facts();
-  more.rows = 1000000;
-  EXPECT_EQ(recipe_for(more, softmax).model.hidden, several.model.hidden);
-}
-
-TEST(Recipe, FewLabelsASampleNeedANarrowerLayer) {
-  DataFacts few = wide_facts();
-  few.labels_per_row = 2;
-  const auto width = [&](std::vector<std::string> settings = {}) {
-    return recipe_for(few, given(std::move(settings))).model.hidden[0];
+TEST(Recipe, FollowsWhatIsGiven) {
+  const auto recipe = [](std::vector<std::string> settings) {
+    return recipe_for(wide_facts(), given(std::move(settings)));
   };
-  const uint32_t usual = recipe_for(wide_facts()).model.hidden[0];
-  EXPECT_EQ(2 * width(), usual);
-  EXPECT_EQ(width({"model.centroids=false"}), usual);
-  EXPECT_EQ(width({"model.hidden=[1024]"}), 1024u);
-  few.rows = 200000;
-  EXPECT_EQ(width(), 3 * usual / 4);
-  few.rows = 300000;
-  EXPECT_EQ(width(), usual) << "not measured";
-  few.rows = wide_facts().rows;
-  few.labels = 600;
-  EXPECT_EQ(2 * width(), usual);
+  const Experiment usual = recipe({});
+  EXPECT_EQ(recipe({"model.loss=softmax"}).model.hidden, std::vector<uint32_t>{256}) << "one of many labels";
+  EXPECT_EQ(recipe({"model.hidden=[96]"}).model.hidden, std::vector<uint32_t>{96});
+  EXPECT_EQ(recipe({"cluster.replicas=2"}).model.hidden, usual.model.hidden);
+  EXPECT_FALSE(recipe({"sampling.mode=lsh_per_sample"}).model.centroids);
+  EXPECT_EQ(recipe({"train.batch=64"}).train.learning_rate, usual.train.learning_rate);
+  EXPECT_EQ(recipe({"train.batch=64", "model.centroids=false"}).train.learning_rate, 0.0025f);
+  EXPECT_EQ(recipe({"train.batch=1024"}).sampling.uniform, 2048u);
+  EXPECT_EQ(recipe({"data.format=words"}).train.epochs, 3u);
 }
 
 TEST(Recipe, LessDataMeansNarrowerLayersAndMoreSmallerSteps) {
@@ -197,104 +148,13 @@ TEST(Recipe, FitsIntoTheMachine) {
     EXPECT_LE(model_bytes(recipe_for(facts, given(), machine), facts), machine.memory_bytes / 2) << gib;
   }
   EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 64ull << 30}).model.precision, Precision::kFp32);
-}
-
-TEST(Recipe, SeveralLabelsOfWordsHaveClassifiers) {
-  DataFacts facts = wide_facts();
-  facts.labels = 58;
-  facts.rare_labels = 0;
-  const Experiment several = recipe_for(facts);
-  EXPECT_GT(several.model.classifiers, 0);
-  EXPECT_EQ(several.sampling.prior, 0) << "all labels take part in each step";
-  EXPECT_LT(several.model.hidden[0], recipe_for(wide_facts()).model.hidden[0]);
-  facts.labels = 4;
-  EXPECT_EQ(recipe_for(facts).model.classifiers, 0);
-  EXPECT_LT(recipe_for(facts).model.hidden[0], several.model.hidden[0]);
-}
-
-TEST(Recipe, LabelsAreMostlyRareIfHalfOfThoseWithSamplesAre) {
-  const Experiment rare = recipe_for(rare_facts());
-  EXPECT_LT(rare.model.rare_trust, 1);
-  DataFacts fewer = rare_facts();
-  fewer.rare_labels = 15000;
-  EXPECT_EQ(recipe_for(fewer).model.rare_trust, 1);
-  EXPECT_GT(recipe_for(fewer).model.classifiers, rare.model.classifiers);
-  fewer.unseen_labels = 10000;
-  EXPECT_EQ(recipe_for(fewer).model.rare_trust, rare.model.rare_trust) << "15,000 of 27,000";
-}
-
-TEST(Recipe, FewSamplesNeedFewPassesOfAWiderLayer) {
-  DataFacts few = rare_facts();
-  few.rows = 2000;
-  const Experiment recipe = recipe_for(few), many = recipe_for(rare_facts());
-  EXPECT_EQ(recipe.model.hidden, std::vector<uint32_t>{256});
-  EXPECT_EQ(recipe.train.hidden_dropout, 0.5f);
-  EXPECT_GT(recipe.model.rare_trust, many.model.rare_trust) << "likely labels are rare as well";
-  EXPECT_LT(recipe.model.rare_trust, 1);
-  EXPECT_GT(recipe.model.classifiers, many.model.classifiers);
-  DataFacts short_samples = few;
-  short_samples.features_per_row = 3;
-  EXPECT_GT(recipe_for(short_samples).train.epochs, recipe.train.epochs);
-  EXPECT_GT(recipe_for(few, given({"model.loss=softmax"})).train.epochs, recipe.train.epochs);
-  EXPECT_GT(recipe_for(few, given({"model.classifiers=0"})).train.epochs, recipe.train.epochs);
-  DataFacts few_labels = few;
-  few_labels.labels = 58;
-  few_labels.rare_labels = 0;
-  EXPECT_EQ(recipe_for(few_labels).model.hidden, std::vector<uint32_t>{128}) << "not measured";
-}
-
-TEST(Recipe, StrongClassifiersAreNotForSamplesOfManyLabels) {
-  DataFacts facts = wide_facts();
-  const float usual = recipe_for(facts).model.classifiers;
-  facts.labels_per_row = 16;
-  EXPECT_LT(recipe_for(facts).model.classifiers, usual);
-}
-
-TEST(Recipe, ADirectPathAllowsLargerSteps) {
-  const auto rate = [](std::vector<std::string> settings) {
-    return recipe_for(wide_facts(), given(std::move(settings))).train.learning_rate;
-  };
-  EXPECT_GT(rate({}), rate({"model.centroids=false"}));
-  EXPECT_GT(rate({}), rate({"model.loss=softmax"})) << "samples of rare labels are learned by heart";
-  EXPECT_EQ(rate({"train.batch=64"}), rate({}));
-  EXPECT_LT(rate({"train.batch=64", "model.centroids=false"}), rate({"model.centroids=false"}));
-}
-
-TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
-  const Experiment words = recipe_for(wide_facts());
-  EXPECT_TRUE(words.model.centroids);
-  EXPECT_EQ(words.sampling.prior, 0.75f);
-  EXPECT_EQ(words.model.centroid_share, 0.8f);
-  EXPECT_FALSE(recipe_for(digits_facts()).model.centroids);
-  EXPECT_EQ(recipe_for(digits_facts()).sampling.prior, 0);
-  EXPECT_TRUE(recipe_for(wide_facts(), given({"cluster.replicas=2"})).model.centroids);
-  EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).sampling.prior, 0);
-  EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).model.centroid_share, 1);
-  const DataFacts rare = rare_facts();
-  DataFacts many = rare;
-  many.rows = 170000;
-  EXPECT_LT(recipe_for(many).sampling.uniform, recipe_for(rare).sampling.uniform);
-  EXPECT_GT(recipe_for(many).model.hidden[0], recipe_for(rare).model.hidden[0]);
-  EXPECT_EQ(recipe_for(many).train.epochs, recipe_for(rare).train.epochs);
-  EXPECT_EQ(words.model.rare_trust, 1);
-  EXPECT_LT(recipe_for(rare).model.rare_trust, 1);
-  DataFacts short_samples = rare;
-  short_samples.features_per_row = 3;
-  EXPECT_GT(recipe_for(short_samples).model.rare_trust, recipe_for(rare).model.rare_trust);
-  EXPECT_LT(recipe_for(short_samples).model.classifiers, recipe_for(rare).model.classifiers);
-  DataFacts only_rare = rare;
-  only_rare.often_share = 0.01;
-  EXPECT_EQ(recipe_for(only_rare).model.rare_trust, 1) << "there is nothing that they would displace";
-  EXPECT_EQ(recipe_for(rare, given({"model.loss=softmax"})).model.rare_trust, 1) << "has no level of its own";
-  EXPECT_EQ(recipe_for(rare, given({"model.loss=softmax"})).sampling.prior, 0.75f);
-  EXPECT_LT(recipe_for(rare).model.hidden[0], words.model.hidden[0]);
-  EXPECT_EQ(recipe_for(rare, given({"model.centroids=false"})).model.hidden[0], words.model.hidden[0]);
-  EXPECT_TRUE(alternatives(given(), wide_facts(), words).empty()) << "studies have decided everything";
+  facts.rare_labels = facts.labels;  // a width of 768 is halved to 48, and half of that is no multiple of 16
+  EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 1 << 20}).model.hidden, std::vector<uint32_t>{32});
 }
 
 TEST(Recipe, ScalesWhatNeedsIt) {
   const auto scaling = [](const DataFacts& facts) {
-    return with_settings(given().experiment, scaling_settings(given(), facts)).data.normalize;
+    return scaling_recipe(given(), facts).experiment.data.normalize;
   };
   EXPECT_EQ(scaling(wide_facts()), Normalize::kNone);  // rows have length 1 already
   DataFacts counts = wide_facts();
@@ -318,8 +178,7 @@ TEST(Recipe, AKeyBringsWhatItNeeds) {
   EXPECT_TRUE(own.model.exclude_own && own.model.centroids);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.rare_trust=0.5"})).model.rare_trust, 0.5f);
   EXPECT_TRUE(given({"model.exclude_own = true"}).experiment.model.centroids);
-  for (const char* neutral :
-       {"model.exclude_own=false", "model.rare_trust=1", "model.rare_trust=1.0"})
+  for (const char* neutral : {"model.exclude_own=false", "model.rare_trust=1", "model.rare_trust=1.0"})
     EXPECT_EQ(given({neutral}).keys.size(), given().keys.size() + 1) << neutral;
   const Experiment with_centroids =
       recipe_for(wide_facts(), given({"model.exclude_own=true", "model.centroids=true"}));
@@ -327,28 +186,25 @@ TEST(Recipe, AKeyBringsWhatItNeeds) {
   EXPECT_THROW(given({"model.rare_trust=0.5", "model.loss=softmax"}), UsageError);
 }
 
-// Tries every key that any rule, alternative or rung sets.
+// Tries every key that any rule, alternative or size sets.
 TEST(Recipe, GivenKeysStay) {
+  const auto chosen_by = [](const GivenKeys& of, const DataFacts& facts) {
+    const Recipe recipe = training_recipe(of, facts, kMachine);
+    std::vector<Reason> all = recipe.chosen;
+    const Recipe fitted = fit_to_time(of, facts, kMachine, recipe.experiment, 1e-9, {1, 1}, 100).recipe;
+    for (const Recipe& more : {scaling_recipe(of, facts), fitted})
+      all.insert(all.end(), more.chosen.begin(), more.chosen.end());
+    for (const Alternative& each : alternatives(of, facts, recipe.experiment)) all.push_back(each.chosen);
+    return all;
+  };
   for (const DataFacts& facts : {wide_facts(), digits_facts()}) {
-    const GivenKeys nothing = given();
-    const Experiment recipe = recipe_for(facts);
-    std::vector<Setting> settings = recipe_settings(nothing, facts, kMachine);
-    for (const Setting& setting : scaling_settings(nothing, facts)) settings.push_back(setting);
-    for (const Alternative& alternative : alternatives(nothing, facts, recipe))
-      settings.insert(settings.end(), alternative.settings.begin(), alternative.settings.end());
-    const auto short_of_time = fit_to_time(nothing, facts, kMachine, recipe, 1e-9, {1, 1}, 100);
-    settings.insert(settings.end(), short_of_time.settings.begin(), short_of_time.settings.end());
-    ASSERT_GT(settings.size(), 10u);
-    for (const Setting& setting : settings) {
-      EXPECT_NE(setting.reason, "") << setting.key;
-      const GivenKeys one = given({setting.key + "=" + setting.value});
-      std::vector<Setting> chosen = recipe_settings(one, facts, kMachine);
-      for (const Setting& more : scaling_settings(one, facts)) chosen.push_back(more);
-      for (const Alternative& alternative : alternatives(one, facts, recipe_for(facts, one)))
-        chosen.insert(chosen.end(), alternative.settings.begin(), alternative.settings.end());
-      const auto fitted = fit_to_time(one, facts, kMachine, recipe_for(facts, one), 1e-9, {1, 1}, 100);
-      chosen.insert(chosen.end(), fitted.settings.begin(), fitted.settings.end());
-      for (const Setting& other : chosen) EXPECT_NE(other.key, setting.key);
+    Experiment recipe = recipe_for(facts);
+    const std::vector<Reason> chosen = chosen_by(given(), facts);
+    ASSERT_GT(chosen.size(), 10u);
+    for (const Reason& each : chosen) {
+      EXPECT_NE(each.reason, "") << each.key;
+      const GivenKeys one = given({each.key + "=" + toml_value(*find_field(each.key), recipe)});
+      EXPECT_EQ(std::ranges::count(chosen_by(one, facts), each.key, &Reason::key), 0) << each.key;
     }
   }
 }
@@ -361,7 +217,7 @@ TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
   double before = 1e300;
   for (const double seconds : {10 * usual, usual, usual / 2, usual / 10, usual / 50}) {
     const Fitted fitted = fit_to_time(given(), facts, kMachine, recipe, seconds, pace, 10000);
-    const Experiment now = with_settings(recipe, fitted.settings);
+    const Experiment now = fitted.recipe.experiment;
     EXPECT_TRUE(fitted.fits) << seconds;
     EXPECT_LE(seconds_of(now, facts, pace, 10000), seconds);
     EXPECT_LT(seconds_of(now, facts, pace, 10000), before);
@@ -369,8 +225,7 @@ TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
   }
   for (double seconds = usual / 30; seconds < 1.6 * usual; seconds *= 1.2) {
     const Fitted fitted = fit_to_time(given(), facts, kMachine, recipe, seconds, pace, 10000);
-    EXPECT_GT(seconds_of(with_settings(recipe, fitted.settings), facts, pace, 10000), 0.6 * seconds)
-        << seconds / usual;
+    EXPECT_GT(seconds_of(fitted.recipe.experiment, facts, pace, 10000), 0.6 * seconds) << seconds / usual;
   }
   EXPECT_FALSE(fit_to_time(given(), facts, kMachine, recipe, usual / 1e6, pace, 10000).fits);
   // Classifiers stay as long as there is time for them beside a narrow layer.
@@ -381,13 +236,13 @@ TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
   const double enough = 1.001 * seconds_of(recipe_for(facts, smallest), facts, pace, 10000);
   for (const double more : {0.99, 1.0, 1.1, 1.3, 1.6}) {
     const Fitted fitted = fit_to_time(given(), facts, kMachine, recipe, more * enough, pace, 10000);
-    EXPECT_EQ(with_settings(recipe, fitted.settings).model.classifiers > 0, more >= 1) << more;
+    EXPECT_EQ(fitted.recipe.experiment.model.classifiers > 0, more >= 1) << more;
   }
   // If the width is given, only passes can be saved.
   const GivenKeys wide = given({"model.hidden=[1024]"});
   const Fitted fitted = fit_to_time(wide, facts, kMachine, recipe_for(facts, wide), usual / 1e6, pace, 10000);
-  EXPECT_EQ(with_settings(recipe, fitted.settings).model.hidden[0], 1024u);
-  EXPECT_EQ(with_settings(recipe, fitted.settings).train.epochs, 1u);
+  EXPECT_EQ(fitted.recipe.experiment.model.hidden[0], 1024u);
+  EXPECT_EQ(fitted.recipe.experiment.train.epochs, 1u);
 }
 
 TEST(Recipe, EachEvaluationTakesItsTime) {
@@ -419,10 +274,16 @@ TEST(Recipe, SamplesWithoutLabelsAreNegatives) {
       Loss::kSigmoid);
   facts.labels_per_row = 0.1;
   EXPECT_EQ(recipe_for(facts).model.loss, Loss::kSigmoid);
-  const GivenKeys open = given({"model.centroids=false"});
-  EXPECT_EQ(std::ranges::count(alternatives(open, facts, recipe_for(facts, open)), "loss softmax",
-                               &Alternative::name),
-            0);
+  const auto tries_softmax = [](const DataFacts& of, const char* key) {
+    const GivenKeys open = given({key});
+    return std::ranges::count(alternatives(open, of, recipe_for(of, open)), "loss softmax",
+                              &Alternative::name);
+  };
+  EXPECT_EQ(tries_softmax(facts, "model.centroids=false"), 0);
+  DataFacts rare = wide_facts();
+  EXPECT_EQ(tries_softmax(rare, "model.classifiers=0"), 1);
+  rare.rare_labels = rare.labels;
+  EXPECT_EQ(tries_softmax(rare, "model.classifiers=0"), 0) << "trust in rare labels needs sigmoid";
 }
 
 TEST(Recipe, TimeForEveryWidthLeavesLessForTheWidth) {
@@ -433,7 +294,7 @@ TEST(Recipe, TimeForEveryWidthLeavesLessForTheWidth) {
   const double usual = seconds_of(recipe, facts, kPace, 10000), rows = static_cast<double>(facts.rows);
   const auto in_time = [&](const Pace& pace) {
     const Fitted fitted = fit_to_time(given(), facts, kMachine, recipe, usual, pace, 10000);
-    const Experiment found = with_settings(recipe, fitted.settings);
+    const Experiment found = fitted.recipe.experiment;
     EXPECT_EQ(fitted.fits, seconds_of(found, facts, pace, 10000) <= usual);
     return fitted.fits ? std::optional(found.model) : std::nullopt;
   };
@@ -629,12 +490,15 @@ TEST(ChoiceText, IsAnExperimentFileThatSaysWhy) {
   EXPECT_THAT(text, HasSubstr("seed = 7  # given\n"));
   EXPECT_THAT(text, HasSubstr("codec = \"bf16\"  # given\n"));
   EXPECT_THAT(
-      text, HasSubstr("loss = \"softmax\"  # labels compete for a sample; 70.0 instead of 50.0 in a trial\n"));
+      text,
+      HasSubstr("loss = \"softmax\"  # labels compete for a sample; 70.0 instead of 50.0 in a trial\n"));
   const std::vector<std::string> lines = to_lines(choice);
   EXPECT_THAT(lines, Contains(HasSubstr("train.seed")));
-  for (const Setting& setting : choice.settings) {
-    EXPECT_THAT(lines, Contains(HasSubstr(setting.key + " = " + setting.value)));
-    EXPECT_THAT(text, HasSubstr(setting.reason));
+  EXPECT_THAT(lines, Contains(HasSubstr("model.hidden = [1024] ")));
+  EXPECT_THAT(lines, Contains(HasSubstr("model.precision = bf16 ")));
+  for (const Reason& chosen : choice.chosen) {
+    EXPECT_THAT(lines, Contains(HasSubstr("  " + chosen.key + " = ")));
+    EXPECT_THAT(text, HasSubstr(chosen.reason));
   }
 }
 
