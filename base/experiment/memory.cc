@@ -66,14 +66,13 @@ uint64_t most_pairs(const ModeletSpec& modelet, const Experiment& experiment, co
                         static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels);
   const uint64_t a_label =
       model.centroid_pairs > 0 ? std::min<uint64_t>(model.centroid_pairs, shape.features) : shape.features;
-  const uint64_t own = model.exclude_own ? modelet.neurons() : 0;
-  return std::min(static_cast<uint64_t>(labels * shape.features_per_row), modelet.neurons() * a_label) + own;
+  return std::min(static_cast<uint64_t>(labels * shape.features_per_row), modelet.neurons() * a_label);
 }
 
 uint64_t pair_bytes(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
   const Experiment::Model& model = experiment.model;
   if (modelet.kind != LayerKind::kOutput || !model.centroids) return 0;
-  const uint64_t values = 1 + (model.exclude_own ? 1 : 0) + (model.classifiers > 0 ? 1 : 0);
+  const uint64_t values = model.classifiers > 0 ? 2 : 1;
   // Each neuron also has the offset of its pairs, the number of its samples, and the length of its sums.
   return most_pairs(modelet, experiment, shape) * (sizeof(uint32_t) + values * sizeof(float)) +
          modelet.neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float)) +

@@ -334,8 +334,8 @@ void Trainer::Training::checkpoint(Session& session, comm::Tag tag, Purpose purp
     began = clock_.now();
     return again;
   };
-  const bool written = checkpoints_.write(run_state(), purpose, network_, data_.train(), session.grid,
-                                          tag, session.snapshots, wait);
+  const bool written = checkpoints_.write(run_state(), purpose, network_, data_.train(), session.grid, tag,
+                                          session.snapshots, wait);
   const double now = clock_.now();
   if (session.budget)
     session.budget->made(now, written ? step_ : 0, now - began, checkpoints_.largest_part());
@@ -382,8 +382,7 @@ CheckpointKeeper::RunState Trainer::Training::run_state() const {
 // Classifiers of which only some are fitted are not kept: whoever asks the checkpoint is answered without
 // any.
 void Trainer::Training::end_in_evaluation(Session& session) {
-  if (unfitted_)
-    for (shard::Modelet* modelet : network_.output().modelets()) shard::clear_classifiers(*modelet);
+  if (unfitted_) shard::clear_classifiers(network_.scoring());
   if (!session.last && checkpoints_.written_step() != step_)
     checkpoint(session, tag(kBestRound), Purpose::kResult);
   end_early(session);

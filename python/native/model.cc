@@ -8,6 +8,7 @@
 #include "node_agent/machine/capacity.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
+#include "shard/data/pairs/exclusion.h"
 #include "shard/data/store/dataset.h"
 
 namespace modelet::python {
@@ -80,8 +81,7 @@ Model::Model(const std::string& path, unsigned threads)
                 std::vector<uint32_t>(predictor_.index().modelets.size(), 0), 0, 1),
       group_(comm::make_solo_group()),
       forward_(predictor_.network(), sharding_, *group_),
-      ranker_(predictor_.network().output().modelets(), predictor_.network().spread(),
-              predictor_.network().pool()) {}
+      ranker_(predictor_.network().scoring(), predictor_.network().pool()) {}
 
 std::string Model::reading() const { return to_toml(encoder_.encoding()); }
 
@@ -218,9 +218,10 @@ nb::list Model::layers() const {
         layer == 0 ? network.features().count() : network.experiment().model.hidden[layer - 1];
     const Owned<float> weights(layer == 0 ? inputs : neurons, layer == 0 ? neurons : inputs),
         biases(1, neurons);
-    for (const auto& modelet : network.modelets()) {
+    const std::vector<shard::Modelet*> modelets = network.modelets_of_layer(layer);
+    for (size_t m = 0; m < modelets.size(); ++m) {
+      const shard::Modelet* const modelet = modelets[m];
       const ModeletSpec& spec = modelet->spec();
-      if (spec.layer != layer) continue;
       const shard::Parameters& p = modelet->parameters();
       const ConstRows rows = p.weights();
       std::vector<float> widened(p.cols());
@@ -231,10 +232,10 @@ nb::list Model::layers() const {
         } else {
           const auto neuron = static_cast<uint32_t>(spec.begin + r);
           const size_t place = layer == last ? network.spread().label(neuron) : neuron;
-          const float factor = layer == last ? modelet->score_factor(r) : 1.0f;
+          const float factor = layer == last ? network.scoring().factor({m, r}) : 1.0f;
           std::transform(row, row + inputs, weights.data + place * inputs,
                          [&](float weight) { return factor * weight; });
-          biases.data[place] = layer == last ? modelet->score_bias(r) : p.bias(r);
+          biases.data[place] = layer == last ? network.scoring().constant({m, r}) : p.bias(r);
         }
       }
     }
@@ -253,25 +254,25 @@ nb::object Model::row_features() const {
 nb::object Model::pairs() const {
   const auto& network = const_cast<shard::Predictor&>(predictor_).network();
   if (!network.experiment().model.centroids) return nb::none();
+  const shard::Scoring& scoring = network.scoring();
   std::vector<uint32_t> features, labels;
-  std::vector<float> of_unit, of_value, units;
-  for (const auto& modelet : network.modelets()) {
-    if (modelet->direct() == nullptr) continue;
-    const shard::Direct& direct = *modelet->direct();
-    const shard::Pairs& pairs = direct.pairs;
-    const auto scales = direct.scored_scales();
+  std::vector<float> of_unit, of_value, values;
+  for (size_t m = 0; m < scoring.modelets().size(); ++m) {
+    const shard::Modelet& modelet = *scoring.modelets()[m];
+    const shard::Pairs& pairs = modelet.direct()->pairs;
     for (size_t r = 0; r < pairs.neurons(); ++r) {
-      const std::span<const uint32_t> of_row = pairs.features(r);
-      const float factor = modelet->score_factor(r);
-      units.resize(of_row.size());
-      pairs.unit_values(r, scales, units.data());
-      features.insert(features.end(), of_row.begin(), of_row.end());
-      labels.insert(labels.end(), of_row.size(),
-                    network.spread().label(static_cast<uint32_t>(modelet->spec().begin + r)));
-      for (size_t i = 0; i < of_row.size(); ++i) {
-        of_unit.push_back(factor * units[i]);
-        of_value.push_back(pairs.options().exclude_own ? factor * pairs.weights(r).values[i] : 0.0f);
-      }
+      const uint32_t label = scoring.spread().label(static_cast<uint32_t>(modelet.spec().begin + r));
+      const float factor = scoring.factor({m, r});
+      const auto add = [&](uint32_t feature, float unit, float value) {
+        features.push_back(feature);
+        labels.push_back(label);
+        of_unit.push_back(factor * unit);
+        of_value.push_back(factor * value);
+      };
+      values.resize(pairs.features(r).size());
+      scoring.pair_values({m, r}, values);
+      for (size_t i = 0; i < values.size(); ++i) add(pairs.features(r)[i], values[i], 0);
+      if (scoring.settings().exclude_own && label < this->features()) add(label, 0, shard::kOwnWeight);
     }
   }
   return nb::make_tuple(to_numpy(std::move(features)), to_numpy(std::move(labels)),

@@ -67,9 +67,9 @@ class Model {
   nanobind::list layers() const;
   // The features that have rows in the first layer, ascending.
   nanobind::object row_features() const;
-  // The pairs of the direct path (shard/data/pairs/pairs.h), as four arrays: feature, label, what the pair
-  // adds to the label's score for a sample scaled to length one, and for the sample as it is. None if
-  // there is no direct path.
+  // What terms beside the network (shard/layers/scoring/terms.h) add to scores for the features of a sample, as four
+  // arrays: feature, label, the factor of the feature's value in a sample scaled to length one, and in the sample as
+  // it is. The same feature and label may come twice. None if there is no direct path.
   nanobind::object pairs() const;
 
   // Between these two calls nothing is computed. They are for fork(): the child does not have the other threads, so

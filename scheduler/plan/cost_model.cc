@@ -93,8 +93,7 @@ double CostModel::active_bytes() const {
   const double gathered = pairs || experiment_.sampling.mode != SamplingMode::kFull
                               ? active.rows * experiment_.model.hidden.back()
                               : 0;
-  const double direct =
-      ((experiment_.model.centroids ? 1 : 0) + (experiment_.model.exclude_own ? 1 : 0)) * logits;
+  const double direct = experiment_.model.centroids ? logits : 0;
   return (logits + gathered + direct) * sizeof(float) + (pairs ? logits * sizeof(Bf16) : 0);
 }
 
@@ -155,11 +154,10 @@ StepWork CostModel::output_work(const ModeletSpec& modelet) const {
     }
   }
   if (experiment_.model.centroids) {
-    const int passes = experiment_.model.exclude_own ? 2 : 1;
     const double of_label = static_cast<double>(most_pairs(modelet, experiment_, shape_)) /
                             static_cast<double>(modelet.neurons());
     work.at(StepPhase::kSelect).reference_seconds +=
-        kNano * passes * rows * (kPair * of_label + kLane * features_of_batch());
+        kNano * rows * (kPair * of_label + kLane * features_of_batch());
   }
   work.at(StepPhase::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
   multiply(work.at(StepPhase::kOutputForward), 2 * products);  // logits, gradient of the inputs

@@ -3,50 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <type_traits>
-#include <utility>
 
 #include "base/array/padding.h"
 #include "base/error.h"
 #include "shard/kernels/elementwise.h"
-#include "shard/kernels/gemm.h"
 #include "shard/kernels/simd/instruction_set.h"
+#include "shard/layers/scoring/terms.h"
 
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kScoredTogether = 96;  // neurons scored together by one thread
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// logits [rows.size(), stride] += what the direct path adds.
-void add_direct(const Direct& direct, const BatchFeatures& features, std::span<const uint32_t> rows,
-                PairLanes& lanes, std::vector<float>& units, float* logits, size_t stride) {
-  const Pairs& pairs = direct.pairs;
-  const std::array<float, kFrequencyClasses> scales = direct.scored_scales();
-  std::array<LabelPairs, PairLanes::kLanes> labels;
-  for (size_t first = 0; first < rows.size(); first += labels.size()) {
-    const size_t now = std::min(labels.size(), rows.size() - first);
-    const std::span<const uint32_t> of_labels = rows.subspan(first, now);
-    units.clear();
-    for (const uint32_t row : of_labels) units.resize(units.size() + pairs.features(row).size());
-    float* next = units.data();
-    for (size_t i = 0; i < now; ++i) {
-      labels[i] = {pairs.features(of_labels[i]), next};
-      pairs.unit_values(of_labels[i], scales, next);
-      next += labels[i].features.size();
-    }
-    lanes.multiply(features, std::span(labels).first(now));
-    for (size_t i = 0; i < now; ++i)
-      lanes.add_sums(i, 1, features.inverse_lengths(), logits + (first + i) * stride);
-    lanes.clear();
-    if (pairs.options().exclude_own) {
-      for (size_t i = 0; i < now; ++i) labels[i] = pairs.weights(of_labels[i]);
-      lanes.multiply(features, std::span(labels).first(now));
-      for (size_t i = 0; i < now; ++i) lanes.add_sums(i, 1, nullptr, logits + (first + i) * stride);
-      lanes.clear();
-    }
-  }
-}
 
 }  // namespace
 
@@ -82,19 +49,13 @@ void TopK::merge(const TopK& other) {
       if (other.labels(s)[i] != kNoLabel) insert(s, other.scores(s)[i], other.labels(s)[i]);
 }
 
-LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool)
-    : modelets_(std::move(output_modelets)), spread_(spread), pool_(pool), scratch_(pool.threads()) {}
+LabelRanker::LabelRanker(const Scoring& scoring, ThreadPool& pool)
+    : scoring_(scoring), pool_(pool), scratch_(pool.threads()) {}
 
 bool LabelRanker::multiplies_pairs() const {
-  return !modelets_.empty() && modelets_[0]->parameters().precision() == Precision::kBf16 &&
+  const std::vector<Modelet*>& modelets = scoring_.modelets();
+  return !modelets.empty() && modelets[0]->parameters().precision() == Precision::kBf16 &&
          kernels::pairs_pay();
-}
-
-void LabelRanker::pack(ConstMatrix hidden_transposed) {
-  const size_t columns = hidden_transposed.cols;
-  Bf16* const pairs = hidden_pairs_.reserve(hidden_transposed.rows * columns).data();
-  for (size_t d = 0; d < hidden_transposed.rows; d += 2)
-    kernels::pack_pairs(hidden_transposed.row(d), hidden_transposed.row(d + 1), pairs + d * columns, columns);
 }
 
 std::span<const uint32_t> LabelRanker::ranked(const Modelet& modelet, Ranking ranking) {
@@ -105,74 +66,33 @@ std::span<const uint32_t> LabelRanker::ranked(const Modelet& modelet, Ranking ra
   return ranked_;
 }
 
-void LabelRanker::multiply(const Parameters& parameters, std::span<const uint32_t> rows,
-                           ConstMatrix hidden_transposed, bool pairs, const float* biases,
-                           PerThread& scratch) const {
-  const size_t width = parameters.cols(), columns = hidden_transposed.cols;
-  if (pairs) {
-    parameters.with_weights([&](const auto* all, size_t stride) {
-      if constexpr (std::is_same_v<decltype(all), const Bf16*>) {
-        Bf16* const copies = scratch.bf16_rows.reserve(kScoredTogether * width).data();
-        const auto [weights, apart] = gather_rows(all, stride, width, rows, copies);
-        kernels::gemm({.m = rows.size(),
-                       .n = columns,
-                       .k = width / 2,
-                       .a = weights,
-                       .a_row = apart / 2,
-                       .a_col = 1,
-                       .b = hidden_pairs_.data(),
-                       .b_row = columns,
-                       .c = scratch.logits.data(),
-                       .c_row = columns,
-                       .row_start = biases});
-      }
-    });
-    return;
-  }
-  const ConstMatrix weights =
-      parameters.weights().block(rows, scratch.rows.reserve(kScoredTogether * width).data());
-  kernels::gemm({.m = rows.size(),
-                 .n = columns,
-                 .k = width,
-                 .a = weights.data,
-                 .a_row = weights.stride,
-                 .a_col = 1,
-                 .b = hidden_transposed.data,
-                 .b_row = hidden_transposed.stride,
-                 .c = scratch.logits.data(),
-                 .c_row = columns,
-                 .row_start = biases});
-}
-
 template <class Use>
 void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking, size_t samples,
                                   const Batch* batch, const Use& use) {
-  if (!modelets_.empty() && modelets_[0]->direct() != nullptr) {
-    MODELET_CHECK(batch != nullptr, "the direct path reads the samples");
-    features_.assign(*batch, modelets_[0]->direct()->pairs.feature_count());
-  }
   const size_t columns = padded(samples);
   MODELET_CHECK(hidden_transposed.cols == columns, "activations of other samples");
-  const bool pairs = ranking == Ranking::kProposals && multiplies_pairs();
-  if (pairs) pack(hidden_transposed);
-  for (const Modelet* modelet : modelets_) {
-    const std::span<const uint32_t> all = ranked(*modelet, ranking);
+  queries_.assign(batch, hidden_transposed, scoring_.needs(),
+                  ranking == Ranking::kProposals && multiplies_pairs());
+  for (size_t m = 0; m < scoring_.modelets().size(); ++m) {
+    const Modelet& modelet = *scoring_.modelets()[m];
+    const std::span<const uint32_t> all = ranked(modelet, ranking);
     pool_.for_pieces(all.size(), kScoredTogether, [&](size_t begin, size_t end) {
-      const std::span<const uint32_t> rows = all.subspan(begin, end - begin);
+      const LabelRows labels{m, all.subspan(begin, end - begin)};
+      const size_t count = labels.rows.size();
       PerThread& scratch = scratch_[pool_.thread_index()];
       scratch.logits.resize(kScoredTogether * columns);
       float* logits = scratch.logits.data();
-      std::array<float, kScoredTogether> biases;
-      for (size_t i = 0; i < rows.size(); ++i)
-        biases[i] = modelet->score_bias(rows[i]) / modelet->score_factor(rows[i]);
-      multiply(modelet->parameters(), rows, hidden_transposed, pairs, biases.data(), scratch);
-      if (modelet->direct() != nullptr)
-        add_direct(*modelet->direct(), features_, rows, scratch.lanes, scratch.units, logits, columns);
-      for (size_t i = 0; i < rows.size(); ++i) {
+      std::array<float, kScoredTogether> constants;
+      scoring_.constants(labels, constants.data());
+      for (size_t i = 0; i < count; ++i)
+        std::fill_n(logits + i * columns, columns, constants[i] / scoring_.factor({m, labels.rows[i]}));
+      scoring_.add_logits(queries_, labels, scratch.terms, logits);
+      for (size_t i = 0; i < count; ++i) {
         float* const scores = logits + i * columns;
-        if (const float factor = modelet->score_factor(rows[i]); factor != 1)
+        if (const float factor = scoring_.factor({m, labels.rows[i]}); factor != 1)
           kernels::scale(factor, scores, columns);
-        use(scratch, spread_.label(static_cast<uint32_t>(modelet->spec().begin + rows[i])), scores);
+        const auto neuron = static_cast<uint32_t>(modelet.spec().begin + labels.rows[i]);
+        use(scratch, scoring_.spread().label(neuron), scores);
       }
     });
   }
@@ -198,7 +118,7 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
 
 void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                               const Batch* batch) {
-  const size_t labels = spread_.labels();
+  const size_t labels = scoring_.spread().labels();
   for_each_neuron(hidden_transposed, Ranking::kPrediction, samples, batch,
                   [&](PerThread&, uint32_t label, const float* row) {
                     for (size_t s = 0; s < samples; ++s) scores[s * labels + label] = row[s];

@@ -8,13 +8,9 @@
 
 #include "base/array/aligned.h"
 #include "base/array/matrix.h"
-#include "base/array/scratch.h"
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
-#include "shard/data/pairs/batch_features.h"
-#include "shard/data/pairs/pair_lanes.h"
-#include "shard/data/store/label_spread.h"
-#include "shard/modelet/modelet.h"
+#include "shard/layers/scoring/scoring.h"
 
 namespace modelet::shard {
 
@@ -54,14 +50,14 @@ class TopK {
 // as in training, and scores differ from exact ones by about a thousandth.
 enum class Ranking { kPrediction, kProposals };
 
-// Finds the best labels among the neurons of the given modelets. Keeps scratch memory: one thread uses it,
+// Finds the best labels among those of a scoring, to which it refers. Keeps scratch memory: one thread uses it,
 // and it runs loops on the pool.
 class LabelRanker {
  public:
-  LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool);
+  LabelRanker(const Scoring& scoring, ThreadPool& pool);
 
   // Scores every neuron, or those that may be proposed. hidden_transposed [d, padded samples]. `batch`: the
-  // samples; only a direct path needs them.
+  // samples; only terms that need features read them.
   void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
                   const Batch* batch = nullptr, Ranking ranking = Ranking::kPrediction);
   // Writes the scores of all labels: scores [samples, labels].
@@ -72,31 +68,21 @@ class LabelRanker {
   struct PerThread;
 
   bool multiplies_pairs() const;
-  // hidden_pairs_ = the activations, for products of pairs.
-  void pack(ConstMatrix hidden_transposed);
   // Calls use(scratch, label, scores [padded samples]) for each neuron that is ranked, on the pool's threads.
   template <class Use>
   void for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking, size_t samples, const Batch* batch,
                        const Use& use);
   // The rows of a modelet that are ranked, ascending. Valid until the next call.
   std::span<const uint32_t> ranked(const Modelet& modelet, Ranking ranking);
-  // scratch.logits [rows, columns] = rows * activations + biases. `pairs`: pack() was called.
-  void multiply(const Parameters& parameters, std::span<const uint32_t> rows, ConstMatrix hidden_transposed,
-                bool pairs, const float* biases, PerThread& scratch) const;
 
-  std::vector<Modelet*> modelets_;
-  const LabelSpread& spread_;
+  const Scoring& scoring_;
   ThreadPool& pool_;
-  BatchFeatures features_;
-  Scratch<Bf16> hidden_pairs_;  // [d / 2, padded samples, 2]
+  QueryBatch queries_;
   std::vector<uint32_t> ranked_;
   struct PerThread {
-    Scratch<float> rows;
-    Scratch<Bf16> bf16_rows;
+    TermScratch terms;
     AlignedVector<float> logits;
     std::vector<uint32_t> positions;
-    PairLanes lanes;
-    std::vector<float> units;
     TopK best;
   };
   std::vector<PerThread> scratch_;  // one per thread

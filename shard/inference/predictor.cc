@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/experiment/memory.h"
 #include "base/system/log.h"
+#include "shard/data/batch/split.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/row_dots.h"
 #include "shard/kernels/row_sums.h"
@@ -58,14 +59,14 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
     for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
   });
   network_.set_scoring();
-  if (!index().experiment.model.centroids) return;
-  std::vector<PairsOfLayer> layer;
-  for (const Modelet* modelet : network_.output().modelets())
-    layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});
-  by_feature_.emplace(layer);
-  if (has_classifiers(index().experiment.model) &&
-      std::ranges::none_of(network_.output().modelets(),
-                           [](Modelet* modelet) { return has_fitted_classifiers(*modelet); }))
+  const Scoring& scoring = network_.scoring();
+  constants_.resize(index().shape.labels);
+  for (size_t m = 0; m < scoring.modelets().size(); ++m) {
+    const ModeletSpec& spec = scoring.modelets()[m]->spec();
+    scoring.constants({m, all_rows(spec.neurons())}, &constants_[spec.begin]);
+  }
+  if (scoring.terms().size() > 1) by_feature_.emplace(scoring);
+  if (scoring.settings().classifiers > 0 && !has_fitted_classifiers(scoring))
     log_warning(
         "{}: was written before the model's linear classifiers were fitted, and is less accurate without them. They "
         "are fitted before evaluations (train.evaluate_every) and at the end: resume the run",
@@ -117,8 +118,8 @@ void Predictor::prepare_sparse(const Dataset& data) {
     write_sparse_plan(file, key, *plan);
   }
   tuned_ = plan->tuned;
-  sparse_ = std::make_unique<SparseIndex>(network_.output().modelets(), plan->order, tuned_->settings,
-                                          network_.spread(), network_.experiment().train.seed, pool_);
+  sparse_ = std::make_unique<SparseIndex>(network_.scoring(), plan->order, tuned_->settings,
+                                          network_.experiment().train.seed, pool_);
 }
 
 // The input of the output layer for the samples of a batch [B, d].
@@ -136,8 +137,7 @@ SparsePlan Predictor::plan_sparse(ConstMatrix hidden, const Batch& batch) {
   AlignedVector<float> transposed(columns * width);
   for (size_t q = 0; q < count; ++q)
     for (size_t c = 0; c < width; ++c) transposed[c * columns + q] = hidden.row(q)[c];
-  const std::vector<Modelet*>& output = network_.output().modelets();
-  LabelRanker ranker(output, network_.spread(), pool_);
+  LabelRanker ranker(network_.scoring(), pool_);
   TopK best;
   ranker.rank_dense({transposed.data(), width, columns, columns}, count, 1, best, &batch);
   QuerySample queries{hidden, {}, {}};
@@ -147,8 +147,8 @@ SparsePlan Predictor::plan_sparse(ConstMatrix hidden, const Batch& batch) {
     queries.best.push_back(network_.spread().neuron(best.labels(q)[0]));
     queries.scores.push_back(best.scores(q)[0]);
   }
-  SparsePlan plan{{}, order_rows(output, queries, pool_)};
-  plan.tuned = tune_sparse(output, plan.order, queries, network_.spread(), network_.experiment().train.seed,
+  SparsePlan plan{{}, order_rows(network_.scoring(), queries, pool_)};
+  plan.tuned = tune_sparse(network_.scoring(), plan.order, queries, network_.experiment().train.seed,
                            kRecallWanted, pool_);
   return plan;
 }
@@ -202,33 +202,34 @@ const float* Predictor::Session::hidden(const Sample& sample) {
   return activations_[(layer + 1) % 2].data();
 }
 
-// What the direct path adds to the scores [neurons]; null: there is none.
-const float* Predictor::Session::direct(const Sample& sample) {
+// What terms beside the network add to the logits [neurons]; null: there are none.
+const float* Predictor::Session::direct(const Query& query) {
   if (!predictor_->by_feature_) return nullptr;
   direct_.assign(predictor_->network_.shape().labels, 0.0f);
-  predictor_->by_feature_->add_to(sample, direct_.data());
+  predictor_->by_feature_->add_to(query, direct_.data());
   return direct_.data();
 }
 
 const TopK& Predictor::Session::dense(const Sample& sample, size_t k) {
-  const float *const query = hidden(sample), *const direct = this->direct(sample);
-  const Network& network = predictor_->network_;
+  const Query query{sample, hidden(sample)};
+  const float* const direct = this->direct(query);
+  const Scoring& scoring = predictor_->network_.scoring();
   best_.reset(1, k);
   scores_.resize(kRowsBetweenLooks);
-  for (const auto& modelet : network.modelets()) {
-    if (modelet->spec().kind != LayerKind::kOutput) continue;
-    const Parameters& p = modelet->parameters();
+  for (size_t m = 0; m < scoring.modelets().size(); ++m) {
+    const Modelet& modelet = *scoring.modelets()[m];
+    const Parameters& p = modelet.parameters();
     for (size_t begin = 0; begin < p.rows(); begin += kRowsBetweenLooks) {
       const size_t count = std::min(kRowsBetweenLooks, p.rows() - begin);
       p.with_weights([&](const auto* weights, size_t stride) {
-        kernels::row_dots(weights + begin * stride, stride, count, query, p.cols(), scores_.data());
+        kernels::row_dots(weights + begin * stride, stride, count, query.hidden, p.cols(), scores_.data());
       });
       for (size_t i = 0; i < count; ++i) {
-        const size_t neuron = modelet->spec().begin + begin + i;
+        const size_t neuron = modelet.spec().begin + begin + i;
         const float sum = scores_[i] + (direct != nullptr ? direct[neuron] : 0.0f);
-        const float score = modelet->score_factor(begin + i) * sum + modelet->score_bias(begin + i);
+        const float score = scoring.factor({m, begin + i}) * sum + predictor_->constants_[neuron];
         if (score < best_.thresholds()[0]) continue;
-        best_.insert(0, score, network.spread().label(static_cast<uint32_t>(neuron)));
+        best_.insert(0, score, scoring.spread().label(static_cast<uint32_t>(neuron)));
       }
     }
   }
@@ -243,7 +244,8 @@ const TopK& Predictor::Session::sparse(const Sample& sample, size_t k) {
 
 void Predictor::Session::sparse(const Sample& sample, size_t place, TopK& best) {
   MODELET_CHECK(predictor_->sparse_ != nullptr, "prepare_sparse() first");
-  predictor_->sparse_->rank(hidden(sample), direct(sample), scratch_, place, best);
+  const Query query{sample, hidden(sample)};
+  predictor_->sparse_->rank(query.hidden, direct(query), scratch_, place, best);
 }
 
 }  // namespace modelet::shard

@@ -23,7 +23,6 @@
 #include "base/array/aligned.h"
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
-#include "shard/data/pairs/feature_index.h"
 #include "shard/data/store/dataset.h"
 #include "shard/data/store/query_encoder.h"
 #include "shard/inference/evaluation.h"
@@ -31,6 +30,7 @@
 #include "shard/inference/sparse_plan.h"
 #include "shard/inference/sparse_tuner.h"
 #include "shard/layers/network.h"
+#include "shard/layers/scoring/feature_index.h"
 #include "shard/modelet/checkpoint.h"
 
 namespace modelet::shard {
@@ -81,7 +81,7 @@ class Predictor {
     friend class Predictor;
     explicit Session(const Predictor& predictor) : predictor_(&predictor) {}
     const float* hidden(const Sample& sample);
-    const float* direct(const Sample& sample);
+    const float* direct(const Query& query);
 
     const Predictor* predictor_;
     AlignedVector<float> activations_[2];  // of one layer and of the next
@@ -105,7 +105,8 @@ class Predictor {
   ThreadPool pool_;
   std::vector<ModeletSpec> partition_;
   Network network_;
-  std::optional<FeatureIndex> by_feature_;  // with a direct path
+  std::vector<float> constants_;            // [neurons] of their scores
+  std::optional<FeatureIndex> by_feature_;  // if there are terms beside the network
   std::optional<TunedSparse> tuned_;
   std::unique_ptr<SparseIndex> sparse_;
   std::vector<Session> sessions_;  // one per thread, for predict_sparse()

@@ -17,10 +17,10 @@ namespace {
 constexpr size_t kRowsTogether = 96;  // rows worked on together
 
 // out [width] = the weights of a neuron, multiplied by the factor of its score.
-void copy_scored_row(const Modelet& modelet, size_t row, size_t width, float* out) {
-  const float* const weights = modelet.parameters().weights().row(row, out);
+void copy_scored_row(const Scoring& scoring, LabelRow label, size_t width, float* out) {
+  const float* const weights = scoring.modelets()[label.modelet]->parameters().weights().row(label.row, out);
   if (weights != out) std::copy_n(weights, width, out);
-  if (const float factor = modelet.score_factor(row); factor != 1) kernels::scale(factor, out, width);
+  if (const float factor = scoring.factor(label); factor != 1) kernels::scale(factor, out, width);
 }
 
 std::vector<float> mean_of(ConstMatrix rows) {
@@ -33,14 +33,15 @@ std::vector<float> mean_of(ConstMatrix rows) {
   return mean;
 }
 
-std::vector<float> mean_row(std::span<Modelet* const> output, size_t width) {
+std::vector<float> mean_row(const Scoring& scoring, size_t width) {
   std::vector<double> sums(width);
   std::vector<float> row(width);
   size_t rows = 0;
-  for (const Modelet* modelet : output) {
-    rows += modelet->parameters().rows();
-    for (size_t r = 0; r < modelet->parameters().rows(); ++r) {
-      copy_scored_row(*modelet, r, width, row.data());
+  for (size_t m = 0; m < scoring.modelets().size(); ++m) {
+    const size_t of_modelet = scoring.modelets()[m]->parameters().rows();
+    rows += of_modelet;
+    for (size_t r = 0; r < of_modelet; ++r) {
+      copy_scored_row(scoring, {m, r}, width, row.data());
       for (size_t c = 0; c < width; ++c) sums[c] += row[c];
     }
   }
@@ -86,22 +87,23 @@ float threshold(const QuerySample& queries, const RowOrder& order) {
 
 }  // namespace
 
-RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries, ThreadPool& pool) {
+RowOrder order_rows(const Scoring& scoring, const QuerySample& queries, ThreadPool& pool) {
   MODELET_CHECK(!queries.best.empty() && queries.best.size() == queries.hidden.rows);
   const size_t width = queries.hidden.cols;
   RowOrder order;
-  order.row_mean = mean_row(output, width);
+  order.row_mean = mean_row(scoring, width);
   order.query_mean = mean_of(queries.hidden);
   const AlignedVector<float> spread = covariance(queries.hidden, order.query_mean);
   const float typical_best = threshold(queries, order);
 
-  std::vector<float> distances(output.back()->spec().end);  // in deviations, to the threshold
-  for (const Modelet* modelet : output) {
-    const Parameters& p = modelet->parameters();
+  std::vector<float> distances(scoring.modelets().back()->spec().end);  // in deviations, to the threshold
+  for (size_t m = 0; m < scoring.modelets().size(); ++m) {
+    const Modelet& modelet = *scoring.modelets()[m];
+    const Parameters& p = modelet.parameters();
     pool.for_pieces(p.rows(), kRowsTogether, [&](size_t begin, size_t end) {
       AlignedVector<float> row(width), centred((end - begin) * width), spreads((end - begin) * width);
       for (size_t r = begin; r < end; ++r) {
-        copy_scored_row(*modelet, r, width, row.data());
+        copy_scored_row(scoring, {m, r}, width, row.data());
         for (size_t c = 0; c < width; ++c) centred[(r - begin) * width + c] = row[c] - order.row_mean[c];
       }
       kernels::gemm({.m = end - begin,
@@ -117,10 +119,10 @@ RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries
       for (size_t r = begin; r < end; ++r) {
         const size_t at = (r - begin) * width;
         const float variance = kernels::dot(&centred[at], &spreads[at], width);
-        const float mean = modelet->score_factor(r) * (p.logit(r, order.query_mean.data()) - p.bias(r)) +
-                           modelet->score_bias(r);
+        const float mean = scoring.factor({m, r}) * (p.logit(r, order.query_mean.data()) - p.bias(r)) +
+                           scoring.constant({m, r});
         const float deviation = std::sqrt(std::max(variance, 1e-12f));
-        distances[modelet->spec().begin + r] = (typical_best - mean) / deviation;
+        distances[modelet.spec().begin + r] = (typical_best - mean) / deviation;
       }
     });
   }
@@ -131,24 +133,24 @@ RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries
   return order;
 }
 
-PackedRows::PackedRows(std::span<Modelet* const> output, const RowOrder& order, size_t count,
-                       const LabelSpread& spread)
+PackedRows::PackedRows(const Scoring& scoring, const RowOrder& order, size_t count)
     : width(order.row_mean.size()),
       values(count * width),
       factors(count),
       biases(count),
       neurons(count),
       labels(count) {
+  const std::vector<Modelet*>& output = scoring.modelets();
   for (size_t i = 0; i < count; ++i) {
     const uint32_t neuron = order.neurons[i];
-    const Modelet& modelet = **std::partition_point(
-        output.begin(), output.end(), [&](const Modelet* m) { return m->spec().end <= neuron; });
-    const size_t row = neuron - modelet.spec().begin;
-    copy_scored_row(modelet, row, width, &values[i * width]);
-    factors[i] = modelet.score_factor(row);
-    biases[i] = modelet.score_bias(row);
+    const auto modelet =
+        std::ranges::partition_point(output, [&](const Modelet* m) { return m->spec().end <= neuron; });
+    const LabelRow label{static_cast<size_t>(modelet - output.begin()), neuron - (*modelet)->spec().begin};
+    copy_scored_row(scoring, label, width, &values[i * width]);
+    factors[i] = scoring.factor(label);
+    biases[i] = scoring.constant(label);
     neurons[i] = neuron;
-    labels[i] = spread.label(neuron);
+    labels[i] = scoring.spread().label(neuron);
   }
 }
 
@@ -228,10 +230,9 @@ size_t CollisionTables::choose(size_t limit, Memory& scratch, uint32_t* out) {
   return chosen;
 }
 
-SparseIndex::SparseIndex(std::span<Modelet* const> output, const RowOrder& order,
-                         const SparseSettings& settings, const LabelSpread& spread, uint64_t seed,
-                         ThreadPool& pool)
-    : settings_(settings), rows_(output, order, settings.rows, spread), query_mean_(order.query_mean) {
+SparseIndex::SparseIndex(const Scoring& scoring, const RowOrder& order, const SparseSettings& settings,
+                         uint64_t seed, ThreadPool& pool)
+    : settings_(settings), rows_(scoring, order, settings.rows), query_mean_(order.query_mean) {
   MODELET_CHECK(settings.head <= settings.rows);
   if (settings.tables == 0) return;
   family_ = make_sparse_family(rows_.width, settings.tables, settings.bits, seed);

@@ -12,8 +12,8 @@
 //           bucket rows lie in the same order, and only the first few are looked at: a full bucket costs
 //           little, and loses the rows that are least likely to win.
 //   re-rank Rows that collide with the query most often are scored exactly.
-// With a direct path (shard/data/pairs/pairs.h), the caller computes beforehand what it adds to the score of
-// every row. That counts in the head and in the re-rank. The order of the rows and the tables use only the
+// If there are terms beside the network (shard/layers/scoring/terms.h), the caller computes beforehand what they add
+// to the logit of every row. That counts in the head and in the re-rank. The order of the rows and the tables use only the
 // activations, and the tuner makes up for this with a longer head. The sizes of the stages are a
 // SparseSettings; sparse_tuner.h chooses them. (Asymmetric transforms that append the norm, Neyshabur and
 // Srebro, ICML 2015, shrink all angles if few norms are large, as here:
@@ -34,9 +34,8 @@
 #include "base/parallel/thread_pool.h"
 #include "hashing/bucket_tables.h"
 #include "hashing/hash_family.h"
-#include "shard/data/store/label_spread.h"
 #include "shard/inference/evaluation.h"
-#include "shard/modelet/modelet.h"
+#include "shard/layers/scoring/scoring.h"
 
 namespace modelet::shard {
 
@@ -64,13 +63,12 @@ struct RowOrder {
   std::vector<float> row_mean;    // [d] c
   std::vector<float> query_mean;  // [d] m
 };
-RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries, ThreadPool& pool);
+RowOrder order_rows(const Scoring& scoring, const QuerySample& queries, ThreadPool& pool);
 
 // Copies of the first rows of an order, scaled as scores need them, with their labels and biases, and the
-// factors by which scores multiply what the direct path adds.
+// factors by which scores multiply what other terms add.
 struct PackedRows {
-  PackedRows(std::span<Modelet* const> output, const RowOrder& order, size_t count,
-             const LabelSpread& spread);
+  PackedRows(const Scoring& scoring, const RowOrder& order, size_t count);
   size_t count() const { return labels.size(); }
 
   size_t width;
@@ -120,11 +118,11 @@ class SparseIndex {
     AlignedVector<float> scores;
   };
 
-  SparseIndex(std::span<Modelet* const> output, const RowOrder& order, const SparseSettings& settings,
-              const LabelSpread& spread, uint64_t seed, ThreadPool& pool);
+  SparseIndex(const Scoring& scoring, const RowOrder& order, const SparseSettings& settings, uint64_t seed,
+              ThreadPool& pool);
 
   // Inserts the labels that it finds for a query [d] into `best`, as labels of `sample`. `direct` [neurons of
-  // the layer]: what the direct path adds to logits; null: nothing. Allocates nothing once the scratch is
+  // the layer]: what other terms add to logits; null: nothing. Allocates nothing once the scratch is
   // warm.
   void rank(const float* query, const float* direct, Memory& scratch, size_t sample, TopK& best) const;
 

@@ -29,8 +29,8 @@ constexpr size_t kRowsPerBucket[] = {16, 64, 256};  // rows a bucket has on aver
 
 class Tuner {
  public:
-  Tuner(std::span<Modelet* const> output, const RowOrder& order, const QuerySample& queries,
-        const LabelSpread& spread, uint64_t seed, double recall_wanted, ThreadPool& pool)
+  Tuner(const Scoring& scoring, const RowOrder& order, const QuerySample& queries, uint64_t seed,
+        double recall_wanted, ThreadPool& pool)
       : order_(order),
         queries_(queries),
         seed_(seed),
@@ -41,8 +41,7 @@ class Tuner {
     for (size_t i = 0; i < place.size(); ++i) place[order.neurons[i]] = static_cast<uint32_t>(i);
     for (const uint32_t neuron : queries.best) places_.push_back(place[neuron]);
     const size_t last = *std::max_element(places_.begin(), places_.end());
-    rows_.emplace(output, order, std::min(place.size(), std::max(kSpareRows * (last + 1), kFewestRows)),
-                  spread);
+    rows_.emplace(scoring, order, std::min(place.size(), std::max(kSpareRows * (last + 1), kFewestRows)));
   }
 
   TunedSparse run() {
@@ -142,10 +141,10 @@ class Tuner {
 
 }  // namespace
 
-TunedSparse tune_sparse(std::span<Modelet* const> output, const RowOrder& order, const QuerySample& queries,
-                        const LabelSpread& spread, uint64_t seed, double recall_wanted, ThreadPool& pool) {
+TunedSparse tune_sparse(const Scoring& scoring, const RowOrder& order, const QuerySample& queries,
+                        uint64_t seed, double recall_wanted, ThreadPool& pool) {
   MODELET_CHECK(recall_wanted > 0 && recall_wanted <= 1 && !queries.best.empty());
-  return Tuner(output, order, queries, spread, seed, recall_wanted, pool).run();
+  return Tuner(scoring, order, queries, seed, recall_wanted, pool).run();
 }
 
 }  // namespace modelet::shard

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "shard/inference/sparse_index.h"
 
@@ -20,7 +19,7 @@ struct TunedSparse {
 };
 
 // recall_wanted in (0, 1]; scoring every row always reaches it.
-TunedSparse tune_sparse(std::span<Modelet* const> output, const RowOrder& order, const QuerySample& queries,
-                        const LabelSpread& spread, uint64_t seed, double recall_wanted, ThreadPool& pool);
+TunedSparse tune_sparse(const Scoring& scoring, const RowOrder& order, const QuerySample& queries,
+                        uint64_t seed, double recall_wanted, ThreadPool& pool);
 
 }  // namespace modelet::shard

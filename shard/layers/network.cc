@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "shard/data/store/dataset.h"
 #include "shard/layers/scoring/classifiers.h"
-#include "shard/layers/scoring/scoring.h"
 
 namespace modelet::shard {
 
@@ -39,6 +38,7 @@ Network::Network(const Experiment& experiment, const DataShape& shape, std::span
     hidden_.push_back(std::make_unique<HiddenLayer>(modelets_of_layer(layer), pool));
   output_ = make_output_layer(modelets_of_layer(hidden_layers), output_options(experiment, shape.labels),
                               spread_, pool);
+  scoring_ = std::make_unique<Scoring>(output_->modelets(), spread_, scoring_settings(experiment));
 }
 
 void Network::initialise() {
@@ -57,23 +57,22 @@ void Network::set_label_counts(std::span<const uint32_t> counts) {
   set_scoring();
 }
 
-void Network::set_scoring() {
-  for (Modelet* modelet : output_->modelets())
-    modelet->set_scoring(make_scoring(*modelet, experiment_, shape_));
-}
-
 void Network::build_pairs(const Dataset& data, std::span<const uint32_t> rows) {
   for (Modelet* modelet : output_->modelets())
-    if (Direct* direct = modelet->direct()) direct->pairs.build(data, rows, spread_, pool_);
+    if (Direct* direct = modelet->direct()) {
+      direct->pairs.build(data, rows, spread_, pool_);
+      if (direct->classifiers) direct->classifiers = Classifiers::none(direct->pairs);
+    }
 }
 
 void Network::add_samples(const Dataset& data, std::span<const uint32_t> rows, uint64_t earlier_rows) {
-  set_scoring();  // that of the classifiers
   for (Modelet* modelet : output_->modelets())
     if (Direct* direct = modelet->direct()) {
-      direct->pairs.add(data, rows, spread_, pool_);
-      keep_classifiers(*modelet);
+      const Pairs before = direct->pairs.add(data, rows, spread_, pool_);
+      if (direct->classifiers) direct->classifiers = direct->classifiers->moved(before, direct->pairs);
     }
+  set_scoring();  // that of the classifiers
+  keep_classifiers(*scoring_);
   std::vector<uint32_t> counts = count_labels(data);
   const std::vector<uint32_t> before = label_counts();
   for (size_t label = 0; label < before.size(); ++label) counts[label] += before[label];

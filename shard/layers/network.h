@@ -12,6 +12,7 @@
 #include "shard/data/store/label_spread.h"
 #include "shard/layers/hidden_layers.h"
 #include "shard/layers/output/output_layer.h"
+#include "shard/layers/scoring/scoring.h"
 #include "shard/modelet/modelet.h"
 
 namespace modelet::shard {
@@ -36,6 +37,9 @@ class Network {
   // Dense hidden layers: layer 1 .. hidden_layers() - 1 of the partition.
   HiddenLayer& hidden(size_t layer) { return *hidden_[layer - 1]; }
   OutputLayer& output() { return *output_; }
+  // How labels are scored. Terms may be added.
+  Scoring& scoring() { return *scoring_; }
+  const Scoring& scoring() const { return *scoring_; }
   size_t hidden_layers() const { return hidden_.size() + 1; }
 
   // Number of samples in the training data with each label [labels], those held out included. The output
@@ -43,9 +47,8 @@ class Network {
   // empty if one of them does not know its part.
   void set_label_counts(std::span<const uint32_t> counts);
   std::vector<uint32_t> label_counts() const;
-  // Tells the output modelets how labels are scored, which follows from the label counts. set_label_counts()
-  // calls it; call it also after restoring.
-  void set_scoring();
+  // Priors and trust follow from the label counts. set_label_counts() calls it; call it also after restoring.
+  void set_scoring() { scoring_->set_counts(shape_); }
 
   // Finds the pairs of the direct path, if the experiment has one, in the samples that it trains on (`rows`,
   // ascending). Call it once, after initialise(). A model that is restored from a checkpoint has its pairs
@@ -75,6 +78,7 @@ class Network {
   std::unique_ptr<InputLayer> input_;
   std::vector<std::unique_ptr<HiddenLayer>> hidden_;
   std::unique_ptr<OutputLayer> output_;
+  std::unique_ptr<Scoring> scoring_;
 };
 
 }  // namespace modelet::shard

@@ -56,7 +56,9 @@ ModeletOptions modelet_options(const Experiment& experiment, bool trainable) {
   return {.precision = experiment.model.precision,
           .optimizer = trainable ? std::optional(experiment.optimizer.kind) : std::nullopt,
           .sampling = experiment.sampling,
-          .pairs = pair_options(experiment),
+          .direct_path = experiment.model.centroids,
+          .most_pairs = experiment.model.centroid_pairs,
+          .classifiers = has_classifiers(experiment.model),
           .output_modelets = experiment.modelets.output_modelets,
           .seed = experiment.train.seed};
 }
@@ -77,11 +79,13 @@ Modelet::Modelet(const ModeletSpec& spec, const ModeletOptions& options, Paramet
       common_(common_rows(spec, options)) {
   // Kernels store whole vectors; parse_experiment() accepts no other width.
   MODELET_CHECK(parameters_.cols() % kVectorFloats == 0, "width of a layer");
-  if (spec.kind == LayerKind::kOutput && options.pairs.used)
+  if (spec.kind == LayerKind::kOutput && options.direct_path)
     direct_ = Direct{
-        .pairs = Pairs(options.pairs, spec.begin, spec.neurons()),
+        .pairs = Pairs(options.most_pairs, spec.begin, spec.neurons()),
         .scales = Parameters({.rows = 1, .cols = kVectorFloats}, Precision::kFp32, options.optimizer, 0),
+        .classifiers = {},
         .earlier = {}};
+  if (direct_ && options.classifiers) direct_->classifiers = Classifiers::none(direct_->pairs);
   if (spec.kind == LayerKind::kOutput && retrieves_neurons(options.sampling.mode))
     retrieval_ = Retrieval{.query_mean = std::vector<float>(spec.inputs),
                            .changed = std::vector<uint8_t>(spec.neurons())};
@@ -139,9 +143,7 @@ size_t Modelet::memory_bytes() const {
   size_t bytes = parameters_.memory_bytes();
   if (retrieval_ && retrieval_->tables) bytes += retrieval_->tables->memory_bytes();
   if (retrieval_ && retrieval_->low_rank) bytes += retrieval_->low_rank->memory_bytes();
-  if (direct_)
-    bytes += direct_->pairs.memory_bytes() + direct_->scales.memory_bytes() +
-             (direct_->earlier.weights.size() + direct_->earlier.biases.size()) * sizeof(float);
+  if (direct_) bytes += direct_->memory_bytes();
   return bytes;
 }
 

@@ -11,7 +11,6 @@
 // A Modelet is used by one training step at a time; see Parameters for what may run in parallel.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,6 +19,7 @@
 
 #include "base/experiment/partition.h"
 #include "hashing/index.h"
+#include "shard/data/pairs/classifiers.h"
 #include "shard/data/pairs/pairs.h"
 #include "shard/data/store/feature_rows.h"
 #include "shard/modelet/low_rank_index.h"
@@ -41,33 +41,19 @@ struct Retrieval {
   bool rehash_running = false;  // tables: begin_rehash() was called, finish_rehash() not yet
 };
 
-// Linear classifiers of the labels of an output modelet, as they were fitted: what they give is margins.
-struct Classifiers {
-  std::vector<float> weights;  // [pairs]
-  std::vector<float> biases;   // [neurons]
-};
-
 // The direct path from features to the labels of an output modelet. All output modelets have the same scales,
 // which are trained as weights are.
 struct Direct {
   Pairs pairs;
-  Parameters scales;    // [1, a vector]: of the centroids' cosines, by frequency class
-  Classifiers earlier;  // of samples that are no longer there, where fits begin; empty if there were none
+  Parameters scales;                       // [1, a vector]: of the centroids' cosines, by frequency class
+  std::optional<Classifiers> classifiers;  // with model.classifiers
+  Classifiers earlier;  // as they were fitted to samples that are no longer there; empty if there were none
 
   float scale(size_t frequency_class) const { return scales.floats().row(0)[frequency_class]; }
-  // All scales, as they are used when labels are scored (model.centroid_share).
-  std::array<float, kFrequencyClasses> scored_scales() const {
-    std::array<float, kFrequencyClasses> scored;
-    for (size_t c = 0; c < scored.size(); ++c)
-      scored[c] = scale(c) * (c < kRareClasses ? pairs.options().scored_share : 1);
-    return scored;
+  size_t memory_bytes() const {
+    return pairs.memory_bytes() + scales.memory_bytes() + (classifiers ? classifiers->memory_bytes() : 0) +
+           earlier.memory_bytes();
   }
-};
-
-// How the logits of an output modelet become scores (shard/layers/scoring/scoring.h): score = factor * logit +
-// shift. [neurons] of each; if both are empty, scores are logits.
-struct Scoring {
-  std::vector<float> factors, shifts;
 };
 
 // The part of an experiment that modelets need.
@@ -75,7 +61,9 @@ struct ModeletOptions {
   Precision precision = Precision::kFp32;  // of the wide layers
   std::optional<OptimizerKind> optimizer;  // none: for inference, without its state
   Experiment::Sampling sampling;
-  PairOptions pairs;
+  bool direct_path = false;      // whether there is one
+  uint32_t most_pairs = 0;       // of a label; 0: all
+  bool classifiers = false;      // whether labels have them, beside a direct path
   uint32_t output_modelets = 1;  // that the output layer is divided into
   uint64_t seed = 0;
 };
@@ -117,16 +105,6 @@ class Modelet {
   std::vector<uint32_t>& label_counts() { return label_counts_; }
   const std::vector<uint32_t>& label_counts() const { return label_counts_; }
 
-  // How labels of an output modelet are scored: score = score_factor * (weights * activations + what the
-  // direct path adds) + score_bias. Training, and retrieval for training, use only the logits.
-  void set_scoring(Scoring scoring) { scoring_ = std::move(scoring); }
-  float score_factor(size_t row) const { return scoring_.factors.empty() ? 1.0f : scoring_.factors[row]; }
-  float score_bias(size_t row) const {
-    const float bias = parameters_.bias(row);
-    return (scoring_.factors.empty() ? bias : scoring_.factors[row] * bias + scoring_.shifts[row]) +
-           (direct_ ? direct_->pairs.classifier_bias(row) : 0);
-  }
-
   size_t memory_bytes() const;
 
  private:
@@ -137,7 +115,6 @@ class Modelet {
   std::optional<Retrieval> retrieval_;
   std::optional<Direct> direct_;
   std::vector<uint32_t> label_counts_;
-  Scoring scoring_;
 };
 
 }  // namespace modelet::shard

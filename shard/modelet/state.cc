@@ -62,37 +62,33 @@ void restore_retrieval(Modelet& modelet, const SafetensorsFile& file) {
 }
 
 // The arrays of the direct path, beside its scales.
-void add_pairs(const Pairs& pairs, std::vector<Tensor>& tensors) {
+void add_direct(const Direct& direct, std::vector<Tensor>& tensors) {
+  const Pairs& pairs = direct.pairs;
   tensors.push_back(tensor("pairs.offsets", {pairs.offsets().size()}, pairs.offsets()));
   tensors.push_back(tensor("pairs.features", {pairs.size()}, pairs.features()));
   tensors.push_back(tensor("pairs.positives", {pairs.neurons()}, pairs.positives()));
   tensors.push_back(tensor("pairs.sums", {pairs.size()}, pairs.sums()));
-  if (pairs.options().exclude_own) tensors.push_back(tensor("pairs.weights", {pairs.size()}, pairs.weights()));
-  if (pairs.options().classifiers > 0) {
-    tensors.push_back(tensor("pairs.classifiers", {pairs.size()}, pairs.classifiers()));
-    tensors.push_back(tensor("pairs.classifier_bias", {pairs.neurons()}, pairs.classifier_biases()));
-  }
+  if (!direct.classifiers) return;
+  tensors.push_back(tensor("pairs.classifiers", {pairs.size()}, direct.classifiers->weights));
+  tensors.push_back(tensor("pairs.classifier_bias", {pairs.neurons()}, direct.classifiers->biases));
 }
 
-void restore_pairs(Pairs& pairs, const SafetensorsFile& file, uint64_t features) {
+void restore_direct(Direct& direct, const SafetensorsFile& file, uint64_t features) {
   const Tensor& stored_features = file.at("pairs.features");
-  const uint64_t count = stored_features.shape.empty() ? 0 : stored_features.shape[0], rows = pairs.neurons();
-  const auto floats = [&](const char* name, bool used, uint64_t size) {
-    return used ? file.values<float>(name, {size}) : std::span<const float>();
-  };
-  const PairOptions& options = pairs.options();
-  const bool fits =
-      pairs.restore({.offsets = file.values<uint64_t>("pairs.offsets", {rows + 1}),
-                     .features = file.values<uint32_t>("pairs.features", {count}),
-                     .positives = file.values<uint32_t>("pairs.positives", {rows}),
-                     .sums = file.values<float>("pairs.sums", {count}),
-                     .weights = floats("pairs.weights", options.exclude_own, count),
-                     .classifiers = floats("pairs.classifiers", options.classifiers > 0, count),
-                     .classifier_biases = floats("pairs.classifier_bias", options.classifiers > 0, rows)},
-                    features);
+  const uint64_t count = stored_features.shape.empty() ? 0 : stored_features.shape[0],
+                 rows = direct.pairs.neurons();
+  const bool fits = direct.pairs.restore({.offsets = file.values<uint64_t>("pairs.offsets", {rows + 1}),
+                                          .features = file.values<uint32_t>("pairs.features", {count}),
+                                          .positives = file.values<uint32_t>("pairs.positives", {rows}),
+                                          .sums = file.values<float>("pairs.sums", {count})},
+                                         features);
   if (!fits)
     throw FormatError(file.path().string() + ": its pairs are not of " + std::to_string(rows) +
                       " labels and " + std::to_string(features) + " features");
+  if (!direct.classifiers) return;
+  const auto weights = file.values<float>("pairs.classifiers", {count}),
+             biases = file.values<float>("pairs.classifier_bias", {rows});
+  direct.classifiers = {{weights.begin(), weights.end()}, {biases.begin(), biases.end()}};
 }
 
 // The features of the file's rows; empty: all have rows.
@@ -190,7 +186,7 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
   if (Direct* direct = modelet.direct()) {
     for (const Parameters::Array& array : direct->scales.arrays())
       tensors.push_back(array.tensor(scale_name(array)));
-    add_pairs(direct->pairs, tensors);
+    add_direct(*direct, tensors);
   }
   if (!modelet.label_counts().empty())
     tensors.push_back(tensor("label_counts", {modelet.label_counts().size()}, modelet.label_counts()));
@@ -208,7 +204,7 @@ void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
   if (Direct* direct = modelet.direct()) {
     for (const Parameters::Array& array : direct->scales.arrays())
       array.unpack(file.at(scale_name(array), array.dtype, array.shape).bytes);
-    restore_pairs(direct->pairs, file, checkpoint.index().shape.features);
+    restore_direct(*direct, file, checkpoint.index().shape.features);
   }
   if (file.contains("label_counts")) {
     const auto counts = file.values<uint32_t>("label_counts", {modelet.spec().neurons()});

@@ -53,7 +53,8 @@ void use(const shard::SafetensorsFile& file) {
   const shard::LabelSpread spread(kLabels);
   const size_t columns = modelet::padded(kSamples);
   modelet::AlignedVector<float> hidden(kWidth * columns, 3), queries(kSamples * kWidth, 3);
-  shard::LabelRanker ranker({&modelet}, spread, pool);
+  const shard::Scoring scoring({&modelet}, spread, shard::scoring_settings(experiment()));
+  shard::LabelRanker ranker(scoring, pool);
   shard::TopK best;
   ranker.rank_dense({hidden.data(), kWidth, columns, columns}, kSamples, 3, best);
   shard::QuerySample sample{{queries.data(), kSamples, kWidth, kWidth}, {}, {}};
@@ -62,9 +63,8 @@ void use(const shard::SafetensorsFile& file) {
     sample.best.push_back(spread.neuron(best.labels(s)[0]));
     sample.scores.push_back(best.scores(s)[0]);
   }
-  shard::Modelet* const output[] = {&modelet};
-  const shard::RowOrder order = shard::order_rows(output, sample, pool);
-  shard::tune_sparse(output, order, sample, spread, 1, 0.9, pool);
+  const shard::RowOrder order = shard::order_rows(scoring, sample, pool);
+  shard::tune_sparse(scoring, order, sample, 1, 0.9, pool);
 }
 
 }  // namespace

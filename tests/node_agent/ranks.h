@@ -137,7 +137,6 @@ inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
     for (const shard::Parameters::Array& array : direct->scales.arrays()) append(array.packed());
     append(std::as_bytes(direct->pairs.features()));
     append(std::as_bytes(direct->pairs.sums()));
-    append(std::as_bytes(direct->pairs.weights()));
   }
   if (const shard::Retrieval* retrieval = modelet.retrieval()) {
     if (const auto& low_rank = retrieval->low_rank; low_rank && low_rank->ready()) {

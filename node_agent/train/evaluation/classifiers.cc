@@ -37,7 +37,7 @@ size_t classifier_rows(size_t rows) { return std::min(rows, kMostFittedRows); }
 void fit_classifiers(shard::Network& network, Evaluator& evaluator, const shard::Dataset& data,
                      std::span<const uint32_t> rows, comm::Tag tag, const Evaluator::Progress& progress) {
   const std::vector<shard::Modelet*> modelets = network.output().modelets();
-  for (shard::Modelet* modelet : modelets) shard::clear_classifiers(*modelet);
+  shard::clear_classifiers(network.scoring());
 
   const std::vector<uint32_t> asked = shard::spread_out(rows, classifier_rows(rows.size()));
   std::vector<std::vector<shard::HardNegative>> negatives(modelets.size());
@@ -61,7 +61,7 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, const shard:
 
   std::vector<shard::ClassifierFit> fits;
   for (size_t m = 0; m < modelets.size(); ++m)
-    fits.emplace_back(*modelets[m], data, rows, network.spread(), negatives[m]);
+    fits.emplace_back(network.scoring(), m, data, rows, negatives[m]);
   shard::ClassifierSolvers solvers(data, network.pool());
   tag = tag.later(kAskingRounds);
   for (size_t round = 0; round < kFitRounds; ++round) {

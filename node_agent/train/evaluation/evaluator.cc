@@ -12,7 +12,7 @@ Evaluator::Evaluator(shard::Network& network, const Sharding& sharding, comm::Gr
       sharding_(sharding),
       group_(group),
       forward_(network, sharding, group),
-      ranker_(network.output().modelets(), network.spread(), network.pool()) {}
+      ranker_(network.scoring(), network.pool()) {}
 
 void Evaluator::predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
                         const OnBatch& on_batch, shard::Ranking ranking) {

@@ -39,10 +39,7 @@ void PairLanes::multiply(const BatchFeatures& batch, std::span<const LabelPairs>
 void PairLanes::add_sums(size_t label, float factor, const float* sample_factors, float* out) const {
   const size_t samples = batch_->batch().size();
   const float* const sums = sums_.data() + label;
-  if (sample_factors == nullptr)
-    for (size_t s = 0; s < samples; ++s) out[s] += factor * sums[s * kLanes];
-  else
-    for (size_t s = 0; s < samples; ++s) out[s] += factor * sums[s * kLanes] * sample_factors[s];
+  for (size_t s = 0; s < samples; ++s) out[s] += factor * sums[s * kLanes] * sample_factors[s];
 }
 
 float PairLanes::squares_among(size_t label, size_t sample) const {

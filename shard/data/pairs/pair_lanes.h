@@ -29,7 +29,7 @@ class PairLanes {
   // clear().
   void multiply(const BatchFeatures& batch, std::span<const LabelPairs> labels);
   // Results of the last multiply(). sum(): one sum. add_sums(): out [padded samples] += factor * sums of a
-  // label * sample_factors (null: 1). squares_among(): sum of the squares of a sample's values, over those of
+  // label * sample_factors. squares_among(): sum of the squares of a sample's values, over those of
   // its features that the label has.
   float sum(size_t label, size_t sample) const { return sums_[sample * kLanes + label]; }
   void add_sums(size_t label, float factor, const float* sample_factors, float* out) const;

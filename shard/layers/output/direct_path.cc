@@ -6,6 +6,7 @@
 
 #include "base/array/padding.h"
 #include "base/error.h"
+#include "shard/data/pairs/exclusion.h"
 #include "shard/kernels/elementwise.h"
 
 namespace modelet::shard {
@@ -18,8 +19,13 @@ constexpr float kNothingLeft = 1e-3f;
 
 }  // namespace
 
-DirectPath::DirectPath(std::span<Modelet* const> modelets, const OutputOptions& options, ThreadPool& pool)
-    : modelets_(modelets.begin(), modelets.end()), options_(options), pool_(pool), lanes_(pool.threads()) {}
+DirectPath::DirectPath(std::span<Modelet* const> modelets, const OutputOptions& options,
+                       const LabelSpread& spread, ThreadPool& pool)
+    : modelets_(modelets.begin(), modelets.end()),
+      options_(options),
+      spread_(spread),
+      pool_(pool),
+      lanes_(pool.threads()) {}
 
 void DirectPath::assign(const Active& active) {
   active_ = active;
@@ -38,17 +44,14 @@ void DirectPath::assign(const Active& active) {
   own_.resize(active.targets.size());
   cosines_.reserve(neurons * columns_);
   class_sums_.reserve(active.pieces.size() * kFrequencyClasses * columns_);
-  if (options_.pairs.exclude_own) sums_.reserve(neurons * columns_);
   for (PairLanes& lanes : lanes_) lanes.reserve(features_);
-  pool_.for_pieces(active.pieces.size(), 1, [&](size_t i, size_t) { compute(active.pieces[i]); });
+  pool_.for_pieces(active.pieces.size(), 1, [&](size_t i, size_t) { compute_cosines(active.pieces[i]); });
 }
 
-void DirectPath::compute(const ActiveRange& piece) {
+void DirectPath::compute_cosines(const ActiveRange& piece) {
   PairLanes& lanes = lanes_[pool_.thread_index()];
   for (size_t first = piece.first; first < piece.first + piece.count; first += kLanes) {
-    const size_t count = std::min(kLanes, piece.first + piece.count - first);
-    compute_cosines(first, count, lanes);
-    if (options_.pairs.exclude_own) compute_sums(first, count, lanes);
+    compute_cosines(first, std::min(kLanes, piece.first + piece.count - first), lanes);
   }
 }
 
@@ -86,28 +89,23 @@ DirectPath::OwnCosine DirectPath::own_cosine(const Target& target, size_t lane,
           none.frequency_class};
 }
 
-void DirectPath::compute_sums(size_t first, size_t count, PairLanes& lanes) {
-  std::array<LabelPairs, kLanes> labels;
-  for (size_t i = 0; i < count; ++i) labels[i] = pairs_of(first + i).weights(active_.neurons[first + i].row);
-  lanes.multiply(features_, std::span(labels).first(count));
-  for (size_t i = 0; i < count; ++i) {
-    float* const sums = sums_.data() + (first + i) * columns_;
-    std::fill_n(sums, columns_, 0.0f);
-    lanes.add_sums(i, 1, nullptr, sums);
-    // A sample may have an item as feature and as label after all. The own pair would hide the label's logit, so
-    // then the sum does not count.
-    for (size_t t = active_.offsets[first + i]; t < active_.offsets[first + i + 1]; ++t)
-      if (float& sum = sums[active_.targets[t].sample]; sum < kExcluded) sum = 0;
-  }
-  lanes.clear();
+void DirectPath::exclude(size_t a, SampleRange range, float* logits) const {
+  const ActiveNeuron neuron = active_.neurons[a];
+  const auto own = active_.targets.subspan(active_.offsets[a], active_.offsets[a + 1] - active_.offsets[a]);
+  const size_t place = modelets_[neuron.modelet]->spec().begin + neuron.row;
+  for_each_excluded(features_, spread_.label(static_cast<uint32_t>(place)),
+                    [&](uint32_t sample, float added) {
+                      if (sample < range.begin || sample >= range.end) return;
+                      if (!std::ranges::binary_search(own, sample, {}, &Target::sample))
+                        logits[sample - range.begin] += added;
+                    });
 }
 
 void DirectPath::add_logits(const ActiveRange& piece, SampleRange range, float* logits) const {
   for (size_t i = 0; i < piece.count; ++i) {
     const size_t a = piece.first + i;
     float* const row = logits + i * columns_;
-    if (options_.pairs.exclude_own)
-      kernels::add(sums_.data() + a * columns_ + range.begin, row, range.columns());
+    if (options_.exclude_own) exclude(a, range, row);
     kernels::axpy(scales_[classes_[a]], cosines_.data() + a * columns_ + range.begin, row, range.columns());
     for (size_t t = active_.offsets[a]; t < active_.offsets[a + 1]; ++t)
       if (const uint32_t sample = active_.targets[t].sample; sample >= range.begin && sample < range.end)

@@ -1,11 +1,13 @@
-// DirectPath: the direct path from features to labels (shard/data/pairs/pairs.h) within a step of the shared
-// output layer. It computes what the direct path adds to the logits of the active neurons, and trains its
-// scales.
+// DirectPath: the terms of the logits that bypass the hidden layers, centroids (shard/data/pairs/pairs.h) and
+// the exclusion of a sample's own items (shard/data/pairs/exclusion.h), within a step of the shared output layer.
+// It computes what they add to the logits of the active neurons, and trains the centroids' scales.
+// (shard/layers/scoring/terms.h has what they add when labels are scored.)
 //
 // What it adds needs no activations, so it is computed for the whole batch when the active set is known. For
 // the labels of a sample x, x is taken out of the sums (leave-one-out): the cosine is cos(x, sums - x), and
 // the scale is that of a label with one sample fewer. So the learned scales also hold for samples that were
-// not trained on, and a label with a single sample teaches nothing about itself.
+// not trained on, and a label with a single sample teaches nothing about itself. A sample may have an item as feature
+// and as label after all: the exclusion, which would hide the label's logit, does not count then.
 //
 // The scales are common to all ranks. For each sample and class, each rank sends the sum of activation *
 // cosine over its active neurons, and the sum of the cosine over its labels. These are kScaleStatistics more
@@ -28,6 +30,7 @@
 #include "shard/data/batch/batch.h"
 #include "shard/data/pairs/batch_features.h"
 #include "shard/data/pairs/pair_lanes.h"
+#include "shard/data/store/label_spread.h"
 #include "shard/layers/loss/loss.h"
 #include "shard/layers/output/active_set.h"
 #include "shard/layers/output/output_options.h"
@@ -46,7 +49,8 @@ inline constexpr size_t kScaleStatistics = 2 * kFrequencyClasses;  // rows: of a
 class DirectPath {
  public:
   // `modelets` of the layer; all have a direct path.
-  DirectPath(std::span<Modelet* const> modelets, const OutputOptions& options, ThreadPool& pool);
+  DirectPath(std::span<Modelet* const> modelets, const OutputOptions& options, const LabelSpread& spread,
+             ThreadPool& pool);
 
   // The active neurons of a step, divided into pieces, and the labels among them: those of neuron a are
   // targets[offsets[a], offsets[a + 1]). All are kept by reference until the step ends. The batch must be
@@ -83,13 +87,14 @@ class DirectPath {
   };
 
   const Pairs& pairs_of(size_t a) const { return modelets_[active_.neurons[a].modelet]->direct()->pairs; }
-  void compute(const ActiveRange& piece);
+  void compute_cosines(const ActiveRange& piece);
   void compute_cosines(size_t first, size_t count, PairLanes& lanes);
-  void compute_sums(size_t first, size_t count, PairLanes& lanes);
+  void exclude(size_t a, SampleRange range, float* logits) const;
   OwnCosine own_cosine(const Target& target, size_t lane, const PairLanes& lanes) const;
 
   std::vector<Modelet*> modelets_;
   const OutputOptions options_;
+  const LabelSpread& spread_;
   ThreadPool& pool_;
   Active active_{};
   BatchFeatures features_;
@@ -98,7 +103,6 @@ class DirectPath {
   std::vector<uint8_t> classes_;  // [active]
   Scratch<float> cosines_;        // [active, padded B], 0 for a label's own samples
   std::vector<OwnCosine> own_;    // [targets]
-  Scratch<float> sums_;           // [active, padded B] of weights; only with exclude_own
   Scratch<float> class_sums_;     // [pieces, kFrequencyClasses, padded B]
   std::vector<PairLanes> lanes_;  // [threads]
 };

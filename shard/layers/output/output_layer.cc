@@ -45,23 +45,25 @@ std::unique_ptr<OutputLayer> make_output_layer(std::vector<Modelet*> modelets, c
   return kOutputLayers[options.sampling.mode](std::move(modelets), options, spread, pool);
 }
 
-OutputLayer::OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options, ThreadPool& pool)
+OutputLayer::OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options,
+                         const LabelSpread& spread, ThreadPool& pool)
     : modelets_(std::move(modelets)),
       options_(options),
+      spread_(spread),
       pool_(pool),
       loss_(make_loss(options.loss)),
       rehash_(pool) {
-  if (options.pairs.used) direct_.emplace(modelets_, options, pool);
+  if (options.direct_path) direct_.emplace(modelets_, options, spread, pool);
 }
 
 DirectPath::ScaleGradient OutputLayer::scale_gradient(const BatchLoss& loss,
                                                       std::span<const ConstMatrix> statistics) const {
-  if (!options_.pairs.used) return {};
+  if (!options_.direct_path) return {};
   return DirectPath::scale_gradient(loss, statistics, kStatistics, samples_);
 }
 
 void OutputLayer::update_scales(const DirectPath::ScaleGradient& gradient, const UpdateRule& rule) {
-  if (options_.pairs.used) direct_->update_scales(gradient, rule);
+  if (options_.direct_path) direct_->update_scales(gradient, rule);
 }
 
 void OutputLayer::resize(size_t samples, size_t width) {

@@ -78,12 +78,14 @@ class OutputLayer {
   const std::vector<Modelet*>& modelets() const { return modelets_; }
 
  protected:
-  OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options, ThreadPool& pool);
+  OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options, const LabelSpread& spread,
+              ThreadPool& pool);
   void resize(size_t samples, size_t width);
-  size_t statistics_rows() const { return kStatistics + (options_.pairs.used ? kScaleStatistics : 0); }
+  size_t statistics_rows() const { return kStatistics + (options_.direct_path ? kScaleStatistics : 0); }
 
   std::vector<Modelet*> modelets_;
   const OutputOptions options_;
+  const LabelSpread& spread_;
   ThreadPool& pool_;
   std::unique_ptr<LossFunction> loss_;
   std::optional<DirectPath> direct_;

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "base/experiment/experiment.h"
-#include "shard/data/pairs/pairs.h"
 
 namespace modelet::shard {
 
@@ -12,7 +11,8 @@ struct OutputOptions {
   Loss loss = Loss::kSoftmax;
   Precision precision = Precision::kFp32;
   Experiment::Sampling sampling;
-  PairOptions pairs;
+  bool direct_path = false;
+  bool exclude_own = false;
   float input_dropout = 0;  // rate at which a training batch's features were left out
   uint64_t neurons = 0;     // of the whole layer
   uint32_t modelets = 1;    // that it is divided into
@@ -23,7 +23,8 @@ inline OutputOptions output_options(const Experiment& experiment, uint64_t neuro
   return {.loss = experiment.model.loss,
           .precision = experiment.model.precision,
           .sampling = experiment.sampling,
-          .pairs = pair_options(experiment),
+          .direct_path = experiment.model.centroids,
+          .exclude_own = experiment.model.exclude_own,
           .input_dropout = experiment.train.input_dropout,
           .neurons = neurons,
           .modelets = experiment.modelets.output_modelets,

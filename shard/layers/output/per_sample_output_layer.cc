@@ -40,8 +40,7 @@ class PerSampleOutputLayer final : public OutputLayer {
  public:
   PerSampleOutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options,
                        const LabelSpread& spread, ThreadPool& pool)
-      : OutputLayer(std::move(modelets), options, pool),
-        spread_(spread),
+      : OutputLayer(std::move(modelets), options, spread, pool),
         sets_(modelets_.size()),
         gradient_rows_(pool) {
     for (const Modelet* modelet : modelets_) samplers_.emplace_back(*modelet, options);
@@ -67,7 +66,6 @@ class PerSampleOutputLayer final : public OutputLayer {
                              const Use& use);
   void sort_entries();
 
-  const LabelSpread& spread_;
   std::vector<ActiveSetSampler> samplers_;
   BatchLabels labels_;
   Queries queries_;

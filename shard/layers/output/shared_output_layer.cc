@@ -54,8 +54,7 @@ class SharedOutputLayer final : public OutputLayer {
  public:
   SharedOutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options, const LabelSpread& spread,
                     ThreadPool& pool)
-      : OutputLayer(std::move(modelets), options, pool),
-        spread_(spread),
+      : OutputLayer(std::move(modelets), options, spread, pool),
         products_(make_output_products(options.precision, pool)),
         gradients_(pool),
         gradient_rows_(pool) {
@@ -86,7 +85,6 @@ class SharedOutputLayer final : public OutputLayer {
     return {statistics_.data() + kStatistics * columns_, statistics_rows() - kStatistics, columns_, columns_};
   }
 
-  const LabelSpread& spread_;
   const Batch* batch_ = nullptr;  // of the step
   std::vector<ActiveSetSampler> samplers_;
   BatchLabels labels_;

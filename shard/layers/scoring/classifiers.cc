@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -127,54 +128,64 @@ ClassifierSolvers::Solver& ClassifierSolvers::of_this_thread() {
   return *solver;
 }
 
-void clear_classifiers(Modelet& modelet) { modelet.direct()->pairs.clear_classifiers(); }
-
-bool has_fitted_classifiers(Modelet& modelet) {
-  return std::ranges::any_of(modelet.direct()->pairs.classifier_biases(),
-                             [](float bias) { return bias != 0; });
+void clear_classifiers(const Scoring& scoring) {
+  for (Modelet* modelet : scoring.modelets())
+    modelet->direct()->classifiers = Classifiers::none(modelet->direct()->pairs);
 }
 
-void keep_classifiers(Modelet& modelet) {
-  const Pairs& pairs = modelet.direct()->pairs;
-  const float share = pairs.options().classifiers;
-  if (!has_fitted_classifiers(modelet)) return;
-  Classifiers& earlier = modelet.direct()->earlier;
-  earlier.weights.assign(pairs.classifiers().begin(), pairs.classifiers().end());
-  earlier.biases.clear();
-  for (size_t row = 0; row < pairs.neurons(); ++row) {
-    const float factor = modelet.score_factor(row) / share;
-    for (uint64_t i = pairs.offsets()[row]; i < pairs.offsets()[row + 1]; ++i) earlier.weights[i] *= factor;
-    earlier.biases.push_back(pairs.classifier_bias(row) / share + kDoubt);
+bool has_fitted_classifiers(const Scoring& scoring) {
+  return std::ranges::any_of(scoring.modelets(), [](Modelet* modelet) {
+    const Direct* const direct = modelet->direct();
+    return direct != nullptr && direct->classifiers && direct->classifiers->fitted();
+  });
+}
+
+void keep_classifiers(const Scoring& scoring) {
+  const float share = scoring.settings().classifiers;
+  for (size_t m = 0; m < scoring.modelets().size(); ++m) {
+    Direct* const direct = scoring.modelets()[m]->direct();
+    if (direct == nullptr || !direct->classifiers || !direct->classifiers->fitted()) continue;
+    Classifiers& earlier = direct->earlier = *direct->classifiers;
+    for (size_t row = 0; row < direct->pairs.neurons(); ++row) {
+      const float factor = scoring.factor({m, row}) / share;
+      for (float& weight : direct->pairs.of_row(std::span(earlier.weights), row)) weight *= factor;
+      earlier.biases[row] = earlier.biases[row] / share + kDoubt;
+    }
   }
 }
 
-ClassifierFit::ClassifierFit(Modelet& modelet, const Dataset& data, std::span<const uint32_t> rows,
-                             const LabelSpread& spread, std::span<const HardNegative> negatives)
-    : modelet_(modelet),
-      positives_(RowLists::by_label(data, rows, spread, modelet.spec().begin, modelet.spec().neurons())),
-      negatives_(modelet.spec().neurons(), [&](const auto& use) {
+ClassifierFit::ClassifierFit(const Scoring& scoring, size_t modelet, const Dataset& data,
+                             std::span<const uint32_t> rows, std::span<const HardNegative> negatives)
+    : scoring_(scoring),
+      modelet_(modelet),
+      positives_(RowLists::by_label(data, rows, scoring.spread(), scoring.modelets()[modelet]->spec().begin,
+                                    scoring.modelets()[modelet]->spec().neurons())),
+      negatives_(scoring.modelets()[modelet]->spec().neurons(), [&](const auto& use) {
         for (const auto& [neuron, row] : negatives) use(neuron, row);
       }) {}
 
 void ClassifierFit::fit(size_t begin, size_t end, ClassifierSolvers& solvers) {
-  Pairs& pairs = modelet_.direct()->pairs;
-  const float share = pairs.options().classifiers;
-  const Classifiers& earlier = modelet_.direct()->earlier;
+  const size_t first_neuron = scoring_.modelets()[modelet_]->spec().begin;
+  Direct& direct = *scoring_.modelets()[modelet_]->direct();
+  const float share = scoring_.settings().classifiers;
   solvers.pool_.for_pieces(end - begin, kLabelsTogether, [&](size_t first, size_t last) {
     ClassifierSolvers::Solver& solver = solvers.of_this_thread();
     for (size_t row = begin + first; row < begin + last; ++row) {
-      const std::span<const uint32_t> positives = positives_.of(row);
+      const std::span<const uint32_t> positives = positives_.of(row), features = direct.pairs.features(row);
       std::vector<uint32_t> negatives(negatives_.of(row).begin(), negatives_.of(row).end());
       std::ranges::sort(negatives);
-      if (earlier.biases.empty())
-        solver.begin(pairs.features(row).size());
+      if (direct.earlier.biases.empty())
+        solver.begin(features.size());
       else
-        solver.begin(std::span(earlier.weights).subspan(pairs.offsets()[row], pairs.features(row).size()),
-                     earlier.biases[row]);
-      solver.fit(spread_out(positives, std::min(positives.size(), kMostPositives)), negatives,
-                 pairs.features(row), Rng(0, {kStreamClassifiers, modelet_.spec().begin + row}));
-      pairs.set_classifier(row, solver.weights(), share / modelet_.score_factor(row),
-                           share * (solver.bias() - kDoubt));
+        solver.begin(direct.pairs.of_row(std::span(std::as_const(direct.earlier).weights), row),
+                     direct.earlier.biases[row]);
+      solver.fit(spread_out(positives, std::min(positives.size(), kMostPositives)), negatives, features,
+                 Rng(0, {kStreamClassifiers, first_neuron + row}));
+      const float factor = share / scoring_.factor({modelet_, row});
+      std::ranges::transform(solver.weights(),
+                             direct.pairs.of_row(std::span(direct.classifiers->weights), row).begin(),
+                             [&](float weight) { return factor * weight; });
+      direct.classifiers->biases[row] = share * (solver.bias() - kDoubt);
     }
   });
 }

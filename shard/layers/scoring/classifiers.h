@@ -31,8 +31,7 @@
 #include "base/parallel/thread_pool.h"
 #include "shard/data/pairs/row_lists.h"
 #include "shard/data/store/dataset.h"
-#include "shard/data/store/label_spread.h"
-#include "shard/modelet/modelet.h"
+#include "shard/layers/scoring/scoring.h"
 
 namespace modelet::shard {
 
@@ -41,15 +40,15 @@ struct HardNegative {
   uint32_t neuron, row;
 };
 
-// The labels of the modelet as if there were no classifiers.
-void clear_classifiers(Modelet& modelet);
+// The labels of the layer as if there were no classifiers.
+void clear_classifiers(const Scoring& scoring);
 
-// Whether classifiers were ever fitted. At first they are zero, and a model is scored without them.
-bool has_fitted_classifiers(Modelet& modelet);
+// Whether any classifiers were ever fitted. At first they are zero, and a model is scored without them.
+bool has_fitted_classifiers(const Scoring& scoring);
 
-// From now on, fits begin with the classifiers that the modelet has. The modelet's scoring is still that with which
-// they were fitted. Does nothing if there are no classifiers, or they were not fitted yet.
-void keep_classifiers(Modelet& modelet);
+// From now on, fits begin with the classifiers that the modelets have. The scoring is still that with which they were
+// fitted. Does nothing if there are no classifiers, or they were not fitted yet.
+void keep_classifiers(const Scoring& scoring);
 
 // What each thread of a pool needs to fit classifiers. It takes memory for every feature, so one object serves all
 // modelets. For one thread at a time.
@@ -75,10 +74,10 @@ class ClassifierSolvers {
 // parallel inside. The result depends neither on the order of the negatives nor on threads.
 class ClassifierFit {
  public:
-  // `rows`: the training rows of `data`, ascending. Modelet::set_scoring() comes before fit(), which divides
-  // weights by score_factor().
-  ClassifierFit(Modelet& modelet, const Dataset& data, std::span<const uint32_t> rows,
-                const LabelSpread& spread, std::span<const HardNegative> negatives);
+  // Of the modelet with index `modelet`. `rows`: the training rows of `data`, ascending. Scoring::set_counts() comes
+  // before fit(), which divides weights by the factors of scores.
+  ClassifierFit(const Scoring& scoring, size_t modelet, const Dataset& data, std::span<const uint32_t> rows,
+                std::span<const HardNegative> negatives);
 
   // Replaces the classifiers of the neurons [begin, end), counted from the modelet's first. `solvers` are those of the
   // same data. A label with more than kMostPositives samples is fitted on kMostPositives, at equal distances.
@@ -86,7 +85,8 @@ class ClassifierFit {
   void fit(size_t begin, size_t end, ClassifierSolvers& solvers);
 
  private:
-  Modelet& modelet_;
+  const Scoring& scoring_;
+  size_t modelet_;
   RowLists positives_, negatives_;
 };
 

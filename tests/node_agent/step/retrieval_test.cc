@@ -45,7 +45,7 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
     batch.assign(data_, rows, false);
     ForwardPass pass;
     forward.run(batch, {.step = 1000000, .round = round_++}, pass);
-    shard::LabelRanker ranker(rank.network.output().modelets(), rank.network.spread(), rank.pool);
+    shard::LabelRanker ranker(rank.network.scoring(), rank.pool);
     shard::TopK best;
     ranker.rank_dense(pass.output_input_transposed(), rows.size(), k, best);
     const ConstMatrix hidden = pass.output_input();

@@ -122,7 +122,8 @@ class RankerTest : public ::testing::Test {
 };
 
 TEST_F(RankerTest, DenseRankingEqualsBruteForce) {
-  LabelRanker ranker(pointers_, spread_, pool_);
+  const Scoring scoring(pointers_, spread_, scoring_settings(experiment_));
+  LabelRanker ranker(scoring, pool_);
   TopK best;
   ranker.rank_dense({transposed_.data(), kWidth, kernels_padded(kSamples), kernels_padded(kSamples)},
                     kSamples, 5, best);
@@ -131,7 +132,8 @@ TEST_F(RankerTest, DenseRankingEqualsBruteForce) {
 }
 
 TEST_F(RankerTest, AllScoresAreThoseOfTheRanking) {
-  LabelRanker ranker(pointers_, spread_, pool_);
+  const Scoring scoring(pointers_, spread_, scoring_settings(experiment_));
+  LabelRanker ranker(scoring, pool_);
   const ConstMatrix hidden{transposed_.data(), kWidth, kernels_padded(kSamples), kernels_padded(kSamples)};
   std::vector<float> scores(kSamples * kLabels);
   ranker.score_dense(hidden, kSamples, scores.data());

@@ -119,9 +119,9 @@ class PredictorTest : public ::testing::Test {
         p.set_row(r, row.data());
         p.bias(r) = 0.05f * rng.normal();
         if (Direct* direct = modelet->direct()) {
-          std::vector<float> weights(direct->pairs.features(r).size());
-          for (float& weight : weights) weight = 0.5f * rng.normal();
-          direct->pairs.set_classifier(r, weights, 1, 0.1f * rng.normal());
+          for (float& weight : direct->pairs.of_row(std::span(direct->classifiers->weights), r))
+            weight = 0.5f * rng.normal();
+          direct->classifiers->biases[r] = 0.1f * rng.normal();
         }
       }
     }
@@ -173,7 +173,7 @@ TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
     transpose(first, first_transposed, network.pool());
     network.hidden(1).forward(first, first_transposed, last);
     transpose(last, last_transposed, network.pool());
-    LabelRanker ranker(network.output().modelets(), network.spread(), network.pool());
+    LabelRanker ranker(network.scoring(), network.pool());
     TopK expected;
     ranker.rank_dense(last_transposed, rows.size(), 5, expected, &batch);
     for (size_t s = 0; s < rows.size(); ++s) {
@@ -249,9 +249,9 @@ TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
   order.row_mean.assign(32, 0.0f);
   order.query_mean.assign(32, 0.0f);
   const SparseIndex index(
-      output, order,
-      {.rows = kLabels, .head = 100, .tables = 64, .bits = 5, .bucket = 9000, .candidates = 3000},
-      model.network().spread(), 1, model.network().pool());
+      model.network().scoring(), order,
+      {.rows = kLabels, .head = 100, .tables = 64, .bits = 5, .bucket = 9000, .candidates = 3000}, 1,
+      model.network().pool());
   AlignedVector<float> hidden(32);
   Rng rng(2);
   SparseIndex::Memory scratch;

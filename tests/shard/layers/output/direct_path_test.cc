@@ -13,11 +13,12 @@
 #include "base/experiment/partition.h"
 #include "shard/data/batch/dropout.h"
 #include "shard/data/batch/split.h"
-#include "shard/data/pairs/feature_index.h"
+#include "shard/data/pairs/exclusion.h"
 #include "shard/data/store/prepared.h"
 #include "shard/inference/evaluation.h"
 #include "shard/layers/network.h"
 #include "shard/layers/output/active_set.h"
+#include "shard/layers/scoring/feature_index.h"
 #include "shard/layers/scoring/scoring.h"
 #include "shard/synth/synth.h"
 #include "tests/shard/data_testing.h"
@@ -168,14 +169,12 @@ TEST_P(DirectPathTest, PairsOfFurtherSamplesAreAdded) {
   size_t more = 0;
   for (const Modelet* modelet : network_->output().modelets()) {
     const Pairs& all = modelet->direct()->pairs;
-    PairOptions options = all.options();
-    options.classifiers = 1;
-    Pairs before(options, modelet->spec().begin, all.neurons());
-    before.build(train_, rows.first(90), network_->spread(), pool_);
-    for (size_t row = 0; row < before.neurons(); ++row)
-      before.set_classifier(row, std::vector<float>(before.features(row).size(), kFitted), 1, kFitted);
-    Pairs both = before;
-    both.add(train_, rows.subspan(90), network_->spread(), pool_);
+    Pairs both(GetParam(), modelet->spec().begin, all.neurons());
+    both.build(train_, rows.first(90), network_->spread(), pool_);
+    const Classifiers fitted{AlignedVector<float>(both.size(), kFitted),
+                             std::vector<float>(both.neurons(), kFitted)};
+    const Pairs before = both.add(train_, rows.subspan(90), network_->spread(), pool_);
+    const Classifiers moved = fitted.moved(before, both);
     for (size_t row = 0; row < all.neurons(); ++row) {
       const LabelPairs sums = both.sums(row);
       EXPECT_EQ(both.positives(row), all.positives(row));
@@ -189,9 +188,9 @@ TEST_P(DirectPathTest, PairsOfFurtherSamplesAreAdded) {
         EXPECT_LE(both.features(row).size(), GetParam());
       }
       for (size_t i = 0; i < sums.features.size(); ++i)
-        EXPECT_EQ(both.classifiers()[both.offsets()[row] + i],
+        EXPECT_EQ(moved.weights[both.offsets()[row] + i],
                   std::ranges::count(before.features(row), sums.features[i]) > 0 ? kFitted : 0);
-      EXPECT_EQ(both.classifier_bias(row), kFitted);
+      EXPECT_EQ(moved.biases[row], kFitted);
     }
   }
   EXPECT_EQ(more > 0, GetParam() == 0);
@@ -258,12 +257,12 @@ TEST_P(DirectPathTest, OnlyLabelsOfTrainingSamplesAreProposed) {
        {std::pair(Precision::kFp32, 1e-5), std::pair(Precision::kBf16, 0.05)})
     for (const bool excludes : {false, true}) {
       experiment_.model.precision = precision;
-      experiment_.model.exclude_own = excludes;  // gives every label a pair
+      experiment_.model.exclude_own = excludes;
       const DataShape shape = describe_shape(train, train);
       Network network(experiment_, shape, partition_model(experiment_, shape), true, pool_);
       network.initialise();
       network.build_pairs(train, all_rows(train.rows()));
-      LabelRanker ranker(network.output().modelets(), network.spread(), pool_);
+      LabelRanker ranker(network.scoring(), pool_);
       TopK predicted, proposed;
       ranker.rank_dense(hidden, batch.size(), kLabels, predicted, &batch);
       ranker.rank_dense(hidden, batch.size(), kLabels, proposed, &batch, Ranking::kProposals);
@@ -289,17 +288,14 @@ TEST_P(DirectPathTest, ScoringAddsTheSameInBatchesAndForSingleQueries) {
   const AlignedVector<float> transposed(16 * columns, 0.0f);  // no activations
   for (Modelet* modelet : network_->output().modelets())
     for (size_t r = 0; r < modelet->parameters().rows(); ++r) modelet->parameters().bias(r) = 0;
-  LabelRanker ranker(network_->output().modelets(), network_->spread(), pool_);
+  LabelRanker ranker(network_->scoring(), pool_);
   TopK best;
   ranker.rank_dense({transposed.data(), 16, columns, columns}, batch.size(), shape_.labels, best, &batch);
-  std::vector<PairsOfLayer> layer;
-  for (const Modelet* modelet : network_->output().modelets())
-    layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});
-  const FeatureIndex index(layer);
+  const FeatureIndex index(network_->scoring());
   for (size_t s = 0; s < batch.size(); ++s) {
     const Vector x = vector_of(test_.sample(s));
     std::vector<float> scores(shape_.labels);
-    index.add_to(test_.sample(s), scores.data());
+    index.add_to({test_.sample(s), nullptr}, scores.data());
     for (size_t i = 0; i < shape_.labels; ++i) {
       const uint32_t label = best.labels(s)[i];
       EXPECT_NEAR(best.scores(s)[i], scored(label, x), 2e-4) << "label " << label;
@@ -322,13 +318,10 @@ TEST_P(DirectPathTest, WhatHasHardlyALengthAddsFiniteCosines) {
   features.assign(batch, shape_.features);
   EXPECT_EQ(features.inverse_lengths()[0], 0);
   EXPECT_FLOAT_EQ(features.inverse_lengths()[1], 0.2f);
-  std::vector<PairsOfLayer> layer;
-  for (const Modelet* modelet : network_->output().modelets())
-    layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});
-  const FeatureIndex index(layer);
+  const FeatureIndex index(network_->scoring());
   for (uint32_t row = 0; row < tiny.rows(); ++row) {
     std::vector<float> scores(shape_.labels);
-    index.add_to(tiny.sample(row), scores.data());
+    index.add_to({tiny.sample(row), nullptr}, scores.data());
     for (const float score : scores) EXPECT_TRUE(std::isfinite(score)) << "sample " << row;
   }
 }
@@ -360,30 +353,17 @@ TEST_P(DirectPathTest, TakesNoMoreMemoryThanThePlanSays) {
   }
 }
 
-// Each label has a pair with the feature of its number, even if the number of pairs is limited.
 TEST_P(DirectPathTest, WhatASampleHasGetsNoChanceIfExcluded) {
   experiment_.model.exclude_own = true;
   Network network(experiment_, shape_, partition_, true, pool_);
   network.initialise();
   network.build_pairs(train_, rows_);
-  for (const Modelet* modelet : network.output().modelets()) {
-    const Pairs& pairs = modelet->direct()->pairs;
-    for (size_t row = 0; row < pairs.neurons(); ++row) {
-      const uint32_t label = network.spread().label(static_cast<uint32_t>(modelet->spec().begin + row));
-      const LabelPairs weights = pairs.weights(row);
-      EXPECT_EQ(std::ranges::count(weights.features, label), 1) << "label " << label;
-      EXPECT_TRUE(std::ranges::is_sorted(weights.features));
-      for (size_t i = 0; i < weights.features.size(); ++i)
-        EXPECT_EQ(weights.values[i], weights.features[i] == label ? kOwnWeight : 0.0f);
-    }
-    EXPECT_LE(pairs.memory_bytes(), pair_bytes(modelet->spec(), experiment_, shape_) * 1.1);
-  }
   Batch batch;
   batch.assign(test_, all_rows(test_.rows()), true);
   const size_t columns = padded(batch.size());
   const AlignedVector<float> transposed(16 * columns, 0.0f);
   TopK best;
-  LabelRanker(network.output().modelets(), network.spread(), pool_)
+  LabelRanker(network.scoring(), pool_)
       .rank_dense({transposed.data(), 16, columns, columns}, batch.size(), shape_.labels, best, &batch);
   for (size_t s = 0; s < batch.size(); ++s) {
     const Vector x = vector_of(test_.sample(s));
@@ -408,12 +388,12 @@ TEST_P(DirectPathTest, AnExcludedItemMayBeALabelOfItsSample) {
   output.select(batch, {hidden.data(), 1, 16, 16}, 0);
   output.gather();
   output.forward({hidden.data(), 1, 16, 16}, {transposed.data(), 16, 16, 16}, {0, 1});
-  EXPECT_GT(output.statistics().row(kTarget)[0], 2 * kExcluded) << "the sum of the logits of labels 1 and 3";
+  EXPECT_GT(output.statistics().row(kTarget)[0], -100) << "the sum of the logits of labels 1 and 3";
   TopK best;
-  LabelRanker(output.modelets(), network.spread(), pool_)
+  LabelRanker(network.scoring(), pool_)
       .rank_dense({transposed.data(), 16, 16, 16}, 1, shape_.labels, best, &batch);
   EXPECT_THAT(best.labels(0).last(2), ::testing::UnorderedElementsAre(1, 2)) << "predicted it is not";
-  EXPECT_LT(best.scores(0)[shape_.labels - 2], kExcluded);
+  EXPECT_LT(best.scores(0)[shape_.labels - 2], -1000);
 }
 
 INSTANTIATE_TEST_SUITE_P(PairsOfALabel, DirectPathTest, ::testing::Values(0u, 5u));
@@ -474,7 +454,8 @@ TEST_P(PriorTest, IsTheLogarithmOfTheChanceToBeActive) {
     const std::vector<float> logs = log_activity(*modelets[m], experiment.sampling, experiment.train, shape);
     for (size_t row = 0; row < logs.size(); ++row) {
       EXPECT_NEAR(std::exp(logs[row]), active[m][row], 0.03 + 0.06 * active[m][row]) << "row " << row;
-      EXPECT_FLOAT_EQ(modelets[m]->score_bias(row), modelets[m]->parameters().bias(row) + 0.5f * logs[row]);
+      EXPECT_FLOAT_EQ(network.scoring().constant({m, row}),
+                      modelets[m]->parameters().bias(row) + 0.5f * logs[row]);
       most = std::max(most, active[m][row]);
       least = std::min(least, active[m][row]);
     }

@@ -14,10 +14,10 @@
 #include "base/experiment/partition.h"
 #include "base/rng.h"
 #include "shard/data/batch/split.h"
-#include "shard/data/pairs/feature_index.h"
 #include "shard/data/store/prepared.h"
 #include "shard/inference/evaluation.h"
 #include "shard/layers/network.h"
+#include "shard/layers/scoring/feature_index.h"
 #include "shard/synth/synth.h"
 #include "tests/shard/data_testing.h"
 
@@ -77,10 +77,9 @@ class ClassifiersTest : public ::testing::Test {
   void fit(Network& network) {
     ClassifierSolvers solvers(train_, network.pool());
     for (size_t m = 0; m < negatives_.size(); ++m) {
-      Modelet& modelet = *network.output().modelets()[m];
-      ClassifierFit fit(modelet, train_, rows_, network.spread(), negatives_[m]);
+      ClassifierFit fit(network.scoring(), m, train_, rows_, negatives_[m]);
       fit.fit(0, 7, solvers);
-      fit.fit(7, modelet.spec().neurons(), solvers);
+      fit.fit(7, network.output().modelets()[m]->spec().neurons(), solvers);
     }
   }
 
@@ -146,12 +145,11 @@ class ClassifiersTest : public ::testing::Test {
   }
   // Weights and bias as they were fitted.
   std::vector<double> fitted(size_t modelet, uint32_t neuron) {
-    const Modelet& of = *modelets()[modelet];
-    const Pairs& pairs = of.direct()->pairs;
+    const Direct& direct = *modelets()[modelet]->direct();
     std::vector<double> weights;
-    for (size_t i = 0; i < pairs.features(neuron).size(); ++i)
-      weights.push_back(pairs.classifiers()[pairs.offsets()[neuron] + i] * of.score_factor(neuron) / kShare);
-    weights.push_back(pairs.classifier_bias(neuron) / kShare + kDoubt);
+    for (const float weight : direct.pairs.of_row(std::span(direct.classifiers->weights), neuron))
+      weights.push_back(weight * network_->scoring().factor({modelet, neuron}) / kShare);
+    weights.push_back(direct.classifiers->biases[neuron] / kShare + kDoubt);
     return weights;
   }
 
@@ -171,7 +169,7 @@ TEST_F(ClassifiersTest, MinimiseTheirObjective) {
   for (size_t m = 0; m < modelets().size(); ++m)
     for (uint32_t neuron = 0; neuron < modelets()[m]->spec().neurons(); ++neuron) {
       const Problem problem = problem_of(m, neuron);
-      rare += modelets()[m]->score_factor(neuron) < 0.9f ? 1 : 0;
+      rare += network_->scoring().factor({m, neuron}) < 0.9f ? 1 : 0;
       const std::vector<double> weights = fitted(m, neuron), best = problem.minimise();
       EXPECT_LE(problem.objective(weights), 1.02 * problem.objective(best)) << "neuron " << neuron;
       if (std::ranges::count(problem.signs, 1.0) > 0) {
@@ -233,13 +231,14 @@ TEST_F(ClassifiersTest, BeginWithThoseOfEarlierSamples) {
 
 TEST_F(ClassifiersTest, ThatWereNotFittedYetAreNothingToBeginWith) {
   const auto other = make_network(2);
-  for (Modelet* modelet : other->output().modelets()) keep_classifiers(*modelet);
+  keep_classifiers(other->scoring());
   fit(*network_);
   fit(*other);
   for (size_t m = 0; m < modelets().size(); ++m) {
-    const Pairs &a = modelets()[m]->direct()->pairs, &b = other->output().modelets()[m]->direct()->pairs;
-    EXPECT_TRUE(std::ranges::equal(a.classifiers(), b.classifiers()));
-    EXPECT_TRUE(std::ranges::equal(a.classifier_biases(), b.classifier_biases()));
+    const Classifiers &a = *modelets()[m]->direct()->classifiers,
+                      &b = *other->output().modelets()[m]->direct()->classifiers;
+    EXPECT_TRUE(std::ranges::equal(a.weights, b.weights));
+    EXPECT_EQ(a.biases, b.biases);
   }
 }
 
@@ -249,9 +248,10 @@ TEST_F(ClassifiersTest, DependNeitherOnTheOrderOfMistakesNorOnThreads) {
   for (std::vector<HardNegative>& mistakes : negatives_) std::ranges::reverse(mistakes);
   fit(*other);
   for (size_t m = 0; m < modelets().size(); ++m) {
-    const Pairs &a = modelets()[m]->direct()->pairs, &b = other->output().modelets()[m]->direct()->pairs;
-    EXPECT_TRUE(std::ranges::equal(a.classifiers(), b.classifiers()));
-    EXPECT_TRUE(std::ranges::equal(a.classifier_biases(), b.classifier_biases()));
+    const Classifiers &a = *modelets()[m]->direct()->classifiers,
+                      &b = *other->output().modelets()[m]->direct()->classifiers;
+    EXPECT_TRUE(std::ranges::equal(a.weights, b.weights));
+    EXPECT_EQ(a.biases, b.biases);
   }
 }
 
@@ -261,27 +261,21 @@ TEST_F(ClassifiersTest, AddTheirMarginToScoresInBatchesAndForSingleQueries) {
   const size_t columns = padded(batch.size());
   const AlignedVector<float> hidden(16 * columns, 0.3f);
   std::vector<float> before(batch.size() * shape_.labels), after(before.size());
-  LabelRanker ranker(modelets(), network_->spread(), *pools_[0]);
+  LabelRanker ranker(network_->scoring(), *pools_[0]);
   const auto score = [&](std::vector<float>& scores) {
     ranker.score_dense({hidden.data(), 16, columns, columns}, batch.size(), scores.data(), &batch);
   };
-  const auto index = [&] {
-    std::vector<PairsOfLayer> layer;
-    for (const Modelet* modelet : modelets())
-      layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});
-    return FeatureIndex(layer);
-  };
   score(before);
-  const FeatureIndex without = index();
+  const FeatureIndex without(network_->scoring());
   fit(*network_);
   score(after);
-  const FeatureIndex with = index();
+  const FeatureIndex with(network_->scoring());
   for (size_t m = 0; m < modelets().size(); ++m)
     for (uint32_t neuron = 0; neuron < modelets()[m]->spec().neurons(); ++neuron) {
       const std::span<const uint32_t> features = modelets()[m]->direct()->pairs.features(neuron);
       const std::vector<double> weights = fitted(m, neuron);
-      const float factor = modelets()[m]->score_factor(neuron),
-                  bias = modelets()[m]->direct()->pairs.classifier_bias(neuron);
+      const float factor = network_->scoring().factor({m, neuron}),
+                  bias = modelets()[m]->direct()->classifiers->biases[neuron];
       for (size_t s = 0; s < batch.size(); ++s) {
         const Sample sample = test_.sample(s);
         double sum = 0, squares = 0;
@@ -295,13 +289,13 @@ TEST_F(ClassifiersTest, AddTheirMarginToScoresInBatchesAndForSingleQueries) {
         const size_t at = s * shape_.labels + label_of(m, neuron);
         EXPECT_NEAR(after[at] - before[at], kShare * margin, 2e-3);
         std::vector<float> old_sums(shape_.labels), new_sums(shape_.labels);
-        without.add_to(sample, old_sums.data());
-        with.add_to(sample, new_sums.data());
+        without.add_to({sample, nullptr}, old_sums.data());
+        with.add_to({sample, nullptr}, new_sums.data());
         const size_t place = modelets()[m]->spec().begin + neuron;
         EXPECT_NEAR(factor * (new_sums[place] - old_sums[place]) + bias, kShare * margin, 2e-3);
       }
     }
-  for (Modelet* modelet : modelets()) clear_classifiers(*modelet);
+  clear_classifiers(network_->scoring());
   std::vector<float> again(before.size());
   score(again);
   EXPECT_EQ(again, before);

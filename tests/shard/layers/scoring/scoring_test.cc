@@ -40,7 +40,7 @@ Scored score(const Experiment& experiment, const std::vector<uint32_t>& counts) 
   AlignedVector<float> transposed(kWidth * columns, 0.0f);
   for (size_t c = 0; c < kWidth; ++c)
     for (size_t s = 0; s < kSamples; ++s) transposed[c * columns + s] = rng.normal();
-  LabelRanker ranker(network.output().modelets(), network.spread(), pool);
+  LabelRanker ranker(network.scoring(), pool);
   std::vector<float> scores(kSamples * counts.size());
   ranker.score_dense({transposed.data(), kWidth, columns, columns}, kSamples, scores.data(), nullptr);
   Scored scored;
@@ -89,7 +89,7 @@ TEST(ScoringTest, RanksByTheScoresOrNearlySo) {
   for (size_t c = 0; c < kWidth; ++c)
     for (size_t s = 0; s < kSamples; ++s) transposed[c * columns + s] = rng.normal();
   const ConstMatrix hidden{transposed.data(), kWidth, columns, columns};
-  LabelRanker ranker(network.output().modelets(), network.spread(), pool);
+  LabelRanker ranker(network.scoring(), pool);
   std::vector<float> scores(kSamples * kLabels);
   ranker.score_dense(hidden, kSamples, scores.data());
   TopK best;
