@@ -92,7 +92,7 @@ uint64_t sync_buffer_bytes(const ModeletSpec& modelet, const Experiment& experim
   const auto segments = [&, cols = cols](uint64_t count, uint64_t vectors) {
     return count * segment_rows * (vectors * cols + kNumbersOfRow) * sizeof(float);
   };
-  // A segment holds the weights of rows or, when replicas settle, their optimiser state. One of the replicas
+  // A segment holds the weights of rows or, when replicas are synchronised exactly, their optimiser state. One of the replicas
   // sends that state, but it is not known beforehand which one. So there are buffers for all of them, and
   // each message is shorter the more replicas there are.
   const uint64_t state = optimizer_values_per_parameter(experiment.optimizer.kind);

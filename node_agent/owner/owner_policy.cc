@@ -9,17 +9,17 @@ OwnerPolicy::OwnerPolicy(const Preferences& preferences, uint32_t threads)
     : preferences_(preferences), threads_(threads), beside_others_(threads) {}
 
 void OwnerPolicy::pause(double now, std::optional<double> seconds) {
-  wish_ = Wish::kPause;
+  request_ = Request::kPause;
   pause_ends_.reset();
   if (seconds) pause_ends_ = now + *seconds;
 }
 
-void OwnerPolicy::drain() { wish_ = Wish::kDrain; }
+void OwnerPolicy::drain() { request_ = Request::kDrain; }
 
-void OwnerPolicy::resume() { wish_ = Wish::kWork; }
+void OwnerPolicy::resume() { request_ = Request::kWork; }
 
 Allowance OwnerPolicy::decide(double now, int minute, const std::optional<HostSample>& sample) {
-  if (wish_ == Wish::kPause && pause_ends_ && now >= *pause_ends_) wish_ = Wish::kWork;
+  if (request_ == Request::kPause && pause_ends_ && now >= *pause_ends_) request_ = Request::kWork;
   if (sample) {
     seen_.push_back({now, *sample});
     while (seen_.size() > 2 && seen_[1].at <= now - preferences_.back_off.return_seconds) seen_.pop_front();
@@ -39,7 +39,7 @@ Allowance OwnerPolicy::decide(double now, int minute, const std::optional<HostSa
   if (!suspended_since_) suspended_since_ = now;
   const bool lent = !preferences_.hours || preferences_.hours->contains(minute);
   if (now - *suspended_since_ >= patience()) lost_patience_ = true;
-  result.leave = wish_ == Wish::kDrain || !lent || gives_memory_back_ || lost_patience_;
+  result.leave = request_ == Request::kDrain || !lent || gives_memory_back_ || lost_patience_;
   return result;
 }
 
@@ -50,8 +50,8 @@ double OwnerPolicy::patience() const {
 
 // Why a run gets no thread now, whatever cores are free; empty: it may get some.
 std::string OwnerPolicy::why_suspended(int minute) const {
-  if (wish_ == Wish::kDrain) return "the owner wants the machine";
-  if (wish_ == Wish::kPause) return "paused by the owner";
+  if (request_ == Request::kDrain) return "the owner wants the machine";
+  if (request_ == Request::kPause) return "paused by the owner";
   if (preferences_.hours && !preferences_.hours->contains(minute)) return "not lent at this hour";
   if (gives_memory_back_) return "the machine is short of memory";
   return {};

@@ -46,7 +46,7 @@ class OwnerPolicy {
   // `threads`: what a run uses if nobody else wants the machine.
   OwnerPolicy(const Preferences& preferences, uint32_t threads);
 
-  // What the owner wants, until resume(). A new wish replaces the previous one.
+  // What the owner wants, until resume(). A new request replaces the previous one.
   void pause(double now, std::optional<double> seconds);  // without `seconds`: until resume()
   void drain();
   void resume();
@@ -58,7 +58,7 @@ class OwnerPolicy {
   Allowance decide(double now, int minute, const std::optional<HostSample>& sample);
 
  private:
-  enum class Wish { kWork, kPause, kDrain };
+  enum class Request { kWork, kPause, kDrain };
   struct Seen {
     double at;
     HostSample sample;
@@ -72,7 +72,7 @@ class OwnerPolicy {
 
   const Preferences preferences_;
   const uint32_t threads_;
-  Wish wish_ = Wish::kWork;
+  Request request_ = Request::kWork;
   std::optional<double> pause_ends_;
   std::deque<Seen> seen_;  // samples of the last `return_seconds`, and one before them
   uint32_t beside_others_;

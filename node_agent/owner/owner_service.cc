@@ -52,7 +52,8 @@ double cpu_seconds() {
 
 OwnerService::OwnerService(OwnerOptions options)
     : options_(std::move(options)),
-      wish_file_(owner_socket_path(options_.work_dir, options_.name).replace_extension("wish")),
+      // Earlier releases wrote this name.
+      request_file_(owner_socket_path(options_.work_dir, options_.name).replace_extension("wish")),
       policy_(options_.preferences, options_.threads),
       allowance_{.threads = options_.threads},
       began_(clock_.now()),
@@ -62,7 +63,7 @@ OwnerService::OwnerService(OwnerOptions options)
   mark_as_guest();
   {
     const std::lock_guard lock(mutex_);
-    recall_wish();
+    restore_request();
     look(std::nullopt);
   }
   thread_ = std::thread([this] { watch(); });
@@ -98,11 +99,11 @@ bool OwnerService::Attendance::asked_to_leave() const {
 }
 
 bool OwnerService::wait_until_wanted(int stop_fd) {
-  for (bool told = false;; told = true) {
+  for (bool logged = false;; logged = true) {
     {
       const std::lock_guard lock(mutex_);
       if (!allowance_.leave) return true;
-      if (!told) log_info("away from the pool until the machine is lent again: {}", allowance_.reason);
+      if (!logged) log_info("away from the pool until the machine is lent again: {}", allowance_.reason);
     }
     pollfd stop{stop_fd, POLLIN, 0};
     if (::poll(&stop, 1, 200) > 0) return false;
@@ -162,11 +163,11 @@ nlohmann::json OwnerService::answer(const std::string& request) {
     if (!is_good || !is_known(verb))
       throw UsageError("'" + printable(request, 64) +
                        "' is not one of: status, pause [MINUTES], resume, drain");
-    obey(verb, seconds);
+    apply(verb, seconds);
     look(std::nullopt);
   }
   try {
-    keep_wish(verb, seconds);  // without the mutex, for which heartbeats wait: a busy disk may take long
+    store_request(verb, seconds);  // without the mutex, for which heartbeats wait: a busy disk may take long
   } catch (const std::exception& error) {
     throw Error(fmt::format("'{}' holds only until the agent ends, because it could not be written down: {}",
                             verb, error.what()));
@@ -174,42 +175,42 @@ nlohmann::json OwnerService::answer(const std::string& request) {
   return status();
 }
 
-void OwnerService::obey(const std::string& wish, std::optional<double> seconds) {
-  if (wish == "pause") policy_.pause(clock_.now(), seconds);
-  if (wish == "resume") policy_.resume();
-  if (wish == "drain") policy_.drain();
+void OwnerService::apply(const std::string& request, std::optional<double> seconds) {
+  if (request == "pause") policy_.pause(clock_.now(), seconds);
+  if (request == "resume") policy_.resume();
+  if (request == "drain") policy_.drain();
 }
 
-// The file holds the wish and, for a pause that ends by itself, when it ends and how long it is. No file: the
+// The file holds the request and, for a pause that ends by itself, when it ends and how long it is. No file: the
 // agent may work. Called by one thread at a time.
-void OwnerService::keep_wish(const std::string& wish, std::optional<double> seconds) const {
-  if (wish == "status") return;
-  if (wish == "resume") {
-    fs::remove(wish_file_);
+void OwnerService::store_request(const std::string& request, std::optional<double> seconds) const {
+  if (request == "status") return;
+  if (request == "resume") {
+    fs::remove(request_file_);
     return;
   }
-  AtomicFile file(wish_file_);
-  file.write(seconds ? fmt::format("{} {:.0f} {:.0f}\n", wish, unix_time() + *seconds, *seconds)
-                     : wish + '\n');
+  AtomicFile file(request_file_);
+  file.write(seconds ? fmt::format("{} {:.0f} {:.0f}\n", request, unix_time() + *seconds, *seconds)
+                     : request + '\n');
   file.commit();
 }
 
-void OwnerService::recall_wish() {
+void OwnerService::restore_request() {
   constexpr size_t kMostBytes = 256;
-  if (!fs::exists(wish_file_)) return;
-  std::istringstream words(read_text_file(wish_file_, kMostBytes));
-  std::string wish;
-  words >> wish;
-  if (wish != "pause" && wish != "drain")
-    throw Error(wish_file_.string() +
+  if (!fs::exists(request_file_)) return;
+  std::istringstream words(read_text_file(request_file_, kMostBytes));
+  std::string request;
+  words >> request;
+  if (request != "pause" && request != "drain")
+    throw Error(request_file_.string() +
                 " does not say what the owner wants of this agent; remove it if the agent may work");
   std::optional<double> seconds;
   if (double end = 0; words >> end) seconds = end - unix_time();
   // The machine's clock may be far behind, as after a start without a battery for it.
   if (double length = 0; seconds && words >> length) seconds = std::min(*seconds, length);
   if (seconds && *seconds <= 0) return;
-  log_info("its owner's last wish was: {}", wish);
-  obey(wish, seconds);
+  log_info("its owner's last request was: {}", request);
+  apply(request, seconds);
 }
 
 nlohmann::json OwnerService::status() const {

@@ -2,7 +2,7 @@
 // (OwnerSocket), and makes sure that a run gets no more than OwnerPolicy allows. Of the agent it only needs
 // two things: it can ask the agent to leave, and the agent reports from time to time what it does.
 //
-// A wish of the owner holds until another one replaces it, also when the program ends and is started again. It is
+// A request of the owner holds until another one replaces it, also when the program ends and is started again. It is
 // kept in a file beside the socket.
 //
 // It has two threads, one to measure and one for the socket. Any thread may call the public functions.
@@ -39,7 +39,7 @@ class OwnerService {
   // Asks the agent to leave the pool. Called on another thread, once for each agent.
   using LeaveCall = std::function<void(const std::string& reason)>;
 
-  // Throws like OwnerSocket, and Error if the owner's wish cannot be read.
+  // Throws like OwnerSocket, and Error if the owner's request cannot be read.
   explicit OwnerService(OwnerOptions options);
   OwnerService(const OwnerService&) = delete;
   OwnerService& operator=(const OwnerService&) = delete;
@@ -72,12 +72,12 @@ class OwnerService {
   void watch();
   void look(const std::optional<HostSample>& sample);
   nlohmann::json answer(const std::string& request);
-  void obey(const std::string& wish, std::optional<double> seconds);
-  void keep_wish(const std::string& wish, std::optional<double> seconds) const;
-  void recall_wish();
+  void apply(const std::string& request, std::optional<double> seconds);
+  void store_request(const std::string& request, std::optional<double> seconds) const;
+  void restore_request();
 
   const OwnerOptions options_;
-  const std::filesystem::path wish_file_;
+  const std::filesystem::path request_file_;
   SteadyClock clock_;
   Throttle throttle_;
 

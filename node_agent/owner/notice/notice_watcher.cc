@@ -8,8 +8,9 @@
 
 namespace modelet::agent {
 
-NoticeWatcher::NoticeWatcher(std::unique_ptr<NoticeSource> source, double interval_seconds, Told told)
-    : source_(std::move(source)), interval_seconds_(interval_seconds), told_(std::move(told)) {
+NoticeWatcher::NoticeWatcher(std::unique_ptr<NoticeSource> source, double interval_seconds,
+                             OnNotice on_notice)
+    : source_(std::move(source)), interval_seconds_(interval_seconds), on_notice_(std::move(on_notice)) {
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -30,7 +31,7 @@ void NoticeWatcher::watch() {
     try {
       if (const std::optional<Notice> notice = source_->ask()) {
         log_warning("this machine goes away in {:.0f} s: {}", notice->seconds, notice->reason);
-        return told_(*notice);
+        return on_notice_(*notice);
       }
     } catch (const Interrupted&) {
       return;

@@ -15,10 +15,10 @@ namespace modelet::agent {
 class NoticeWatcher {
  public:
   // Called at most once, on the watcher's thread.
-  using Told = std::function<void(const Notice&)>;
+  using OnNotice = std::function<void(const Notice&)>;
 
   // If the source cannot be asked, that is logged, and it is asked again.
-  NoticeWatcher(std::unique_ptr<NoticeSource> source, double interval_seconds, Told told);
+  NoticeWatcher(std::unique_ptr<NoticeSource> source, double interval_seconds, OnNotice on_notice);
   NoticeWatcher(const NoticeWatcher&) = delete;
   NoticeWatcher& operator=(const NoticeWatcher&) = delete;
   ~NoticeWatcher();  // waits for a question under way
@@ -28,7 +28,7 @@ class NoticeWatcher {
 
   const std::unique_ptr<NoticeSource> source_;
   const double interval_seconds_;
-  const Told told_;
+  const OnNotice on_notice_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ends_ = false;

@@ -24,7 +24,7 @@ using testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-// Preferences under which only the wishes of the owner count, whatever else this machine does.
+// Preferences under which only the requests of the owner count, whatever else this machine does.
 Preferences undisturbed() {
   Preferences preferences;
   preferences.back_off.tolerated_percent = 100;
