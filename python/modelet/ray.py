@@ -98,9 +98,10 @@ class _Scheduler:
     def start(self) -> _Membership:
         self._own = Folder()
         self._folder = self._own.path
-        public = {name: self._make_key(name) for name in ("scheduler", "agent", "user")}
+        scheduler_key = self._make_key("scheduler")
         allowed = self._folder / "allowed"
-        allowed.write_text(f"agent {public['agent']} ray\nadmin {public['user']} user\n")
+        for role, member, name in (("agent", "agent", "ray"), ("admin", "user", "user")):
+            self._make_key(member, "--allow-list", str(allowed), "--role", role, "--name", name)
         endpoint = self._folder / "endpoint"
         with open(self._folder / "scheduler.log", "w+", errors="replace") as log:
             self._program = subprocess.Popen(
@@ -116,13 +117,13 @@ class _Scheduler:
                     raise _modelet.Error(f"the scheduler did not start:\n{log.read()}")
                 time.sleep(0.02)
         secret = {name: Path(self._key(name)).read_text() for name in ("agent", "user")}
-        return _Membership(endpoint.read_text().strip(), public["scheduler"], secret["agent"], secret["user"])
+        return _Membership(endpoint.read_text().strip(), scheduler_key, secret["agent"], secret["user"])
 
     def _key(self, name: str) -> str:
         return str(self._folder / f"{name}.key")
 
-    def _make_key(self, name: str) -> str:
-        made = subprocess.run([_programs.path("modelet"), "keygen", self._key(name)], check=True, capture_output=True, text=True)
+    def _make_key(self, name: str, *enrolment: str) -> str:
+        made = subprocess.run([_programs.path("modelet"), "keygen", self._key(name), *enrolment], check=True, capture_output=True, text=True)
         return made.stdout.strip()
 
     def leave(self) -> None:

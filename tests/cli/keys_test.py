@@ -11,9 +11,10 @@ class PoolWithKeys(ProgramTest):
         super().setUp()
         self.pool = self.folder / self._testMethodName
         self.pool.mkdir()
-        self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user", "stranger", "admin")}
         self.allowed = self.pool / "allowed"
-        self.allow(("agent", "agent", "office"), ("user", "user", "alice"))
+        self.public = {key: self.modelet("keygen", self.pool / f"{key}.key", *enrolment).stdout.strip() for key, enrolment in (
+            ("agent", ("--allow-list", self.allowed, "--role", "agent", "--name", "office")),
+            ("user", ("--allow-list", self.allowed, "--role", "user", "--name", "alice")), ("scheduler", ()), ("stranger", ()), ("admin", ()))}
         endpoint = self.pool / "endpoint"
         config = self.pool / "scheduler.toml"
         config.write_text(f'listen = "tcp://127.0.0.1:*"\nendpoint_file = "{endpoint}"\nheartbeat_seconds = 0.2\ndead_after_seconds = 3\n'

@@ -10,18 +10,24 @@
 #include "base/system/file.h"
 #include "base/text/toml.h"
 #include "comm/security/keys.h"
+#include "scheduler/client/launch/enrolment.h"
 
 namespace modelet::cli {
 namespace {
 
 struct Options {
-  std::string file;
+  std::string file, allow_list, role, name;
   bool force = false;
 };
 
 void keygen(const Options& options) {
-  const comm::KeyPair pair = comm::make_key_pair();
-  comm::write_key_file(options.file, pair, options.force);
+  comm::KeyPair pair;
+  if (options.allow_list.empty()) {
+    pair = comm::make_key_pair();
+    comm::write_key_file(options.file, pair, options.force);
+  } else {
+    pair = enrol(options.file, options.force, options.allow_list, options.role, options.name);
+  }
   std::cout << pair.public_key << std::endl;
 }
 
@@ -54,9 +60,14 @@ void add_keygen_verb(CLI::App& app) {
       "  modelet keygen scheduler.key\n"
       "  echo \"agent $(modelet keygen agent.key) office-17\" >> allowed      # the scheduler's "
       "--allow-list\n"
-      "  echo \"user $(modelet keygen ~/.modelet.key) alice\" >> allowed");
+      "  modelet keygen ~/.modelet.key --allow-list allowed --role user --name alice");
   verb.add_option("file", options->file, "key file to write")->required();
   verb.add_flag("--force", options->force, "replace a key file that exists; its key is lost");
+  CLI::Option* const list =
+      verb.add_option("--allow-list", options->allow_list,
+                      "also add the key to this list of a scheduler, which is made if there is none");
+  list->needs(verb.add_option("--role", options->role, "in the list: agent, user or admin")->needs(list));
+  list->needs(verb.add_option("--name", options->name, "in the list: of the machine or person")->needs(list));
   verb.callback([options] { keygen(*options); });
 
   const auto shown = std::make_shared<std::string>();

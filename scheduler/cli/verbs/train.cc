@@ -16,7 +16,7 @@
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/recipe.h"
 #include "scheduler/client/fetch_run.h"
-#include "scheduler/client/local_pool.h"
+#include "scheduler/client/launch/local_pool.h"
 #include "scheduler/client/pool_client.h"
 #include "scheduler/client/report.h"
 #include "scheduler/client/run_on_pool.h"

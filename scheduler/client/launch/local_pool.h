@@ -9,23 +9,20 @@
 // A process that dies is started again, a bounded number of times: the scheduler at the same address with its
 // state, which is in the pool's folder, and an agent under its name. What becomes of the run is up to the
 // scheduler.
-//
-// The processes end with this object. They also end with the thread that made it, because Linux signals a
-// child when the thread that started it ends; so make it on the main thread. Ctrl-C reaches only this
-// process, not the others.
+// Make it on the main thread (local_processes.h).
 #pragma once
-
-#include <sys/types.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/system/clock.h"
 #include "base/system/file.h"
 #include "comm/control/control.h"
+#include "scheduler/client/launch/local_processes.h"
 
 namespace modelet::cli {
 
@@ -66,25 +63,21 @@ class LocalPool {
   // exists. Returns the scheduler's state in it.
   std::filesystem::path keep_files(const std::filesystem::path& folder);
 
-  struct Process {
-    std::string name;
-    pid_t pid = 0;
-    std::filesystem::path log;
-    bool ended = false;
-    std::filesystem::path program;
-    std::vector<std::string> arguments;
-    double started = 0, restart_at = 0;
-    uint32_t quick_ends = 0;  // how often in a row it has ended soon after it was started
-  };
-  const std::vector<Process>& processes() const { return processes_; }  // scheduler first
+  // Scheduler first.
+  const std::vector<LocalProcesses::Process>& processes() const { return launcher_.processes(); }
 
  private:
+  struct Member {
+    Program program;
+    double started = 0;
+    std::optional<double> restart_at;  // it has ended
+    uint32_t quick_ends = 0;           // how often in a row it has ended soon after it was started
+  };
+
   void start(const LocalPoolOptions& options);
-  void add(const std::string& name, const std::filesystem::path& program, std::vector<std::string> arguments);
-  void spawn(Process& process);
-  void plan_restart(Process& process, const std::string& how);
-  comm::KeyPair make_key(const std::string& name);
-  std::filesystem::path key_file(const std::string& name) const;
+  void add(Program program);
+  void start(Member& member);
+  void plan_restart(Member& member, const std::string& end);
   std::string wait_for_scheduler(const std::filesystem::path& endpoint_file, const LocalPoolOptions& options);
   void wait_for_agents(const LocalPoolOptions& options);
   void stop_all();
@@ -93,7 +86,8 @@ class LocalPool {
   const std::filesystem::path& folder_ = temporary_.path();  // keys, sockets, logs
   std::filesystem::path files_;                              // like folder_ closed to other users
   std::filesystem::path kept_;  // files_ becomes this folder; empty: files_ is removed
-  std::vector<Process> processes_;
+  LocalProcesses launcher_{folder_};
+  std::vector<Member> members_;
   comm::control::SchedulerAddress scheduler_{""};
   SteadyClock clock_;
   uint32_t restarts_left_ = 0;

@@ -1,6 +1,6 @@
 // A local pool of real processes: agents that are killed, a parent that is killed, programs that do not
 // start.
-#include "scheduler/client/local_pool.h"
+#include "scheduler/client/launch/local_pool.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>
