@@ -7,9 +7,7 @@
 #include "base/error.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/gemm.h"
-#include "shard/kernels/row_sums.h"
 #include "shard/layers/activation.h"
-#include "shard/modelet/update_rows.h"
 
 namespace modelet::shard {
 namespace {
@@ -17,13 +15,6 @@ namespace {
 constexpr size_t kWidthPiece = 16;   // columns of a parallel piece when transposing
 constexpr size_t kSamplePiece = 16;  // samples of a parallel piece
 constexpr size_t kNeuronPiece = 32;  // neurons of a parallel piece in dense layers
-
-// Feature rows of a parallel piece: many, because each piece begins with fetching, but few enough that all
-// threads get pieces when a batch has few features.
-size_t feature_piece(size_t features) {
-  constexpr size_t kPieces = 64, kLeast = 16, kMost = 256;
-  return std::clamp(features / kPieces, kLeast, kMost);
-}
 
 }  // namespace
 
@@ -36,112 +27,6 @@ void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
     for (size_t c = begin; c < end; ++c) std::fill(out.row(c) + in.rows, out.row(c) + out.cols, 0.0f);
   });
 }
-
-// ---- InputLayer
-
-InputLayer::InputLayer(std::vector<Parameters> runs, const FeatureRows& features, ThreadPool& pool)
-    : runs_(std::move(runs)), features_(features), pool_(pool), scratch_(pool) {
-  for (const Parameters& run : runs_) scratch_.reserve(Parameters::kRowsAtOnce * run.cols());
-}
-
-void InputLayer::forward(const Batch& batch, SampleRange range, Matrix out) {
-  const bool all = features_.all();
-  uint32_t* const entry_rows = all ? nullptr : entry_rows_.reserve(batch.features.size()).data();
-  float* const entry_values = all ? nullptr : entry_values_.reserve(batch.features.size()).data();
-  pool_.for_pieces(range.size(), kSamplePiece, [&](size_t begin, size_t end) {
-    const uint32_t* rows = batch.features.data();
-    const float* values = batch.values.data();
-    std::array<uint64_t, kSamplePiece + 1> offsets{};  // of the piece's samples
-    std::copy_n(&batch.offsets[range.begin + begin], end - begin + 1, offsets.data());
-    if (!all) {
-      uint64_t kept = offsets[0], next = kept;
-      for (size_t s = 1; s <= end - begin; ++s) {
-        for (; next < batch.offsets[range.begin + begin + s]; ++next) {
-          const uint32_t row = features_.row(rows[next]);
-          if (row == FeatureRows::kNone) continue;
-          entry_rows[kept] = row;
-          entry_values[kept++] = values[next];
-        }
-        offsets[s] = kept;
-      }
-      rows = entry_rows;
-      values = entry_values;
-    }
-    for (const Parameters& p : runs_)
-      for (size_t s = 0; s < end - begin; ++s) {
-        const uint64_t first = offsets[s], past = offsets[s + 1];
-        float* h = out.row(range.begin + begin + s) + p.first_column();
-        p.with_weights([&](const auto* weights, size_t stride) {
-          kernels::weighted_row_sum(rows + first, values + first, past - first, weights, stride,
-                                    weights + (p.rows() - 1) * stride, h, p.cols(),
-                                    offsets[end - begin] - past);
-        });
-        activate(h, p.cols());
-      }
-  });
-}
-
-// Calls use(parameters, count, known, row, gradients) for all rows that the batch touches, in pieces: row(i)
-// is a row's number, the rest as in update_rows().
-template <class Use>
-void InputLayer::for_each_gradient_piece(const Batch& batch, ConstMatrix pre_gradient, const Use& use) {
-  while (all_samples_.size() < batch.size()) {
-    all_samples_.push_back(static_cast<uint32_t>(all_samples_.size()));
-    ones_.push_back(1.0f);
-  }
-  const auto sums = [&](const Parameters& run, const uint64_t* offsets, const uint32_t* samples,
-                        const float* weights, std::span<RowGradient> gradients) {
-    float* rows = scratch_.mine();
-    kernels::weighted_row_sums(offsets, gradients.size(), samples, weights,
-                               pre_gradient.data + run.first_column(), pre_gradient.stride, rows, run.cols());
-    for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = {rows + i * run.cols(), 0};
-  };
-  const size_t features = batch.unique_features.size();
-  pool_.for_pieces(features, feature_piece(features), [&](size_t begin, size_t end) {
-    for (Parameters& run : runs_)
-      use(
-          run, end - begin, features - begin,
-          [&](size_t i) { return features_.row(batch.unique_features[begin + i]); },
-          [&](size_t i, std::span<RowGradient> gradients) {
-            sums(run, &batch.feature_offsets[begin + i], batch.feature_samples.data(),
-                 batch.feature_values.data(), gradients);
-          });
-  });
-  const uint64_t all[] = {0, batch.size()};
-  for (Parameters& run : runs_)
-    use(
-        run, 1, 1, [&](size_t) { return run.rows() - 1; },
-        [&](size_t, std::span<RowGradient> gradients) {
-          sums(run, all, all_samples_.data(), ones_.data(), gradients);
-        });
-}
-
-double InputLayer::gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient) {
-  size_t rows = 0;
-  for (const Parameters& run : runs_) rows = std::max(rows, run.rows());
-  sums_.assign(rows, 0.0);  // by row, added in order: the same whatever the threads
-  const auto add = [&](const Parameters& p, size_t count, size_t, const auto& row, const auto& gradients) {
-    std::array<RowGradient, Parameters::kRowsAtOnce> some;
-    for (size_t first = 0; first < count; first += some.size()) {
-      const auto now = std::span(some).first(std::min(count - first, some.size()));
-      gradients(first, now);
-      for (size_t i = 0; i < now.size(); ++i)
-        sums_[row(first + i)] += kernels::sum_squares(now[i].weights, p.cols());
-    }
-  };
-  for_each_gradient_piece(batch, pre_gradient, add);
-  return std::accumulate(sums_.begin(), sums_.end(), 0.0);
-}
-
-void InputLayer::update(const Batch& batch, ConstMatrix pre_gradient, const UpdateRule& rule) {
-  const auto update = [&](Parameters& p, size_t count, size_t known, const auto& row, const auto& gradients) {
-    const auto row_of = [&](size_t i) { return ParameterRow{p, row(i)}; };
-    update_rows(count, known, rule, row_of, gradients);
-  };
-  for_each_gradient_piece(batch, pre_gradient, update);
-}
-
-// ---- HiddenLayer
 
 HiddenLayer::HiddenLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
     : modelets_(std::move(modelets)), pool_(pool), scratch_(pool) {}

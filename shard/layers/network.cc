@@ -33,7 +33,7 @@ Network::Network(const Experiment& experiment, const DataShape& shape, std::span
           held[i], options, all.columns(held[i].begin - run.begin, held[i].neurons())));
   }
   const size_t hidden_layers = experiment.model.hidden.size();
-  input_ = std::make_unique<InputLayer>(std::move(input), features_, pool);
+  input_ = make_sparse_input(std::move(input), features_, pool);
   for (size_t layer = 1; layer < hidden_layers; ++layer)
     hidden_.push_back(std::make_unique<HiddenLayer>(modelets_of_layer(layer), pool));
   output_ = make_output_layer(modelets_of_layer(hidden_layers), output_options(experiment, shape.labels),

@@ -11,6 +11,7 @@
 #include "shard/data/store/feature_rows.h"
 #include "shard/data/store/label_spread.h"
 #include "shard/layers/hidden_layers.h"
+#include "shard/layers/input_layer.h"
 #include "shard/layers/output/output_layer.h"
 #include "shard/layers/scoring/scoring.h"
 #include "shard/modelet/modelet.h"
