@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "shard/modelet/checkpoint.h"
 
 namespace modelet::agent {
 namespace fs = std::filesystem;
@@ -27,7 +28,8 @@ void RunJournal::begin() {
   file.write(experiment_);
   file.commit();
   if (fs::is_regular_file(labels_, failure)) {
-    const fs::path copy = folder_ / kLabelNames, hidden = folder_ / (std::string(".") + kLabelNames);
+    const std::string name = shard::kLabelNamesFile;
+    const fs::path copy = folder_ / name, hidden = folder_ / ("." + name);
     fs::copy_file(labels_, hidden, fs::copy_options::overwrite_existing, failure);
     if (!failure) fs::rename(hidden, copy, failure);
     if (failure)

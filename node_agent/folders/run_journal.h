@@ -14,8 +14,6 @@
 
 namespace modelet::agent {
 
-inline constexpr const char* kLabelNames = "labels.txt";  // the copy of data.labels, in the run's folder
-
 class RunJournal {
  public:
   // `experiment` is TOML. Nothing is written before the event "started", so a run that is refused changes

@@ -17,7 +17,7 @@
 #include "node_agent/machine/cgroup.h"
 #include "node_agent/machine/turn.h"
 #include "shard/bench/step_kernels.h"
-#include "shard/inference/predictor.h"
+#include "shard/inference/model.h"
 
 namespace modelet::agent {
 namespace {
@@ -89,10 +89,10 @@ void require_memory(uint64_t bytes, const std::string& what, const std::string& 
               usable->limit + " leaves " + std::to_string(usable->bytes >> 20) + " MiB; " + cure);
 }
 
-const std::string& require_memory_for_model(const std::string& path) {
-  require_memory(shard::Predictor::bytes_to_load(path), "the model of " + path,
+shard::Model load_model(const std::string& path, unsigned threads, const std::string& labels) {
+  require_memory(shard::Model::bytes_to_load(path), "the model of " + path,
                  "end other programs, raise the limit, or ask a smaller model");
-  return path;
+  return shard::Model(path, threads > 0 ? threads : usable_cores(), labels);
 }
 
 Speed measure_speed(uint32_t threads, const std::function<void()>& check) {

@@ -7,6 +7,10 @@
 #include <optional>
 #include <string>
 
+namespace modelet::shard {
+class Model;
+}
+
 namespace modelet::agent {
 
 // The cores that this process may use, by its affinity mask and the quotas of its control groups
@@ -28,8 +32,8 @@ uint64_t known_memory(const std::string& cure);
 // Throws Error, which names `what` and the limit, if `bytes` of memory cannot be had. `cure`: what to ask for
 // instead.
 void require_memory(uint64_t bytes, const std::string& what, const std::string& cure);
-// The same for loading the model at `path`, which is returned.
-const std::string& require_memory_for_model(const std::string& path);
+// Loads a model, if there is memory for it; see its constructor. `threads` 0: all usable cores.
+shard::Model load_model(const std::string& path, unsigned threads, const std::string& labels = {});
 
 // The speed of all threads together.
 struct Speed {

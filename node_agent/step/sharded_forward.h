@@ -1,35 +1,24 @@
-// ShardedForward: the forward pass through the hidden layers, over a group. Each rank computes the columns
-// of its modelets, and one all-gather for each layer gives every rank the whole activations. Training and
-// evaluation share it. A pass is a value of its own (ForwardPass), so that one pass can begin while the
-// activations of another are still needed. One thread.
+// ShardedForward: the forward pass through the hidden layers (shard/layers/forward.h), over a group. Each rank
+// computes the columns of its modelets, and one all-gather for each layer gives every rank the whole activations.
+// Training and evaluation share it. A pass is a value of its own (ShardedPass), so that one pass can begin while
+// the activations of another are still needed. One thread.
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
-#include "base/array/matrix.h"
-#include "base/array/sample_range.h"
 #include "comm/collectives/group.h"
 #include "node_agent/step/exchange/activation_exchange.h"
 #include "node_agent/step/exchange/sharding.h"
 #include "shard/data/batch/batch.h"
-#include "shard/layers/activation.h"
+#include "shard/layers/forward.h"
 #include "shard/layers/network.h"
 
 namespace modelet::agent {
 
-// A batch on its way through the hidden layers. Reuses its memory from batch to batch.
-struct ForwardPass {
-  const shard::Batch* batch = nullptr;  // not owned
-  std::vector<SampleRange> ranges;      // its micro-batches
-  comm::Tag first_tag;                  // each layer uses one round for each micro-batch
-  StepNotice notice;                    // what this rank tells; after finish(0), what all ranks tell
-  size_t finished = 0;                  // number of finished micro-batches
-  std::vector<Buffer> activations;      // [hidden layers], each [batch, width]
-  std::vector<Buffer> transposed;       // [hidden layers], each [width, padded batch]
-
-  ConstMatrix output_input() const { return activations.back().matrix(); }
-  ConstMatrix output_input_transposed() const { return transposed.back().matrix(); }
+struct ShardedPass : shard::ForwardPass {
+  comm::Tag first_tag;  // each layer uses one round for each micro-batch
+  StepNotice notice;    // what this rank tells; after finish(0), what all ranks tell
+  size_t finished = 0;  // number of finished micro-batches
 };
 
 class ShardedForward {
@@ -40,21 +29,21 @@ class ShardedForward {
                  const comm::Codec& codec = comm::codec_of(CodecKind::kNone), float dropout = 0);
 
   // Computes the activations of all hidden layers. Uses rounds tag.round .. tag.round + hidden layers - 1.
-  void run(const shard::Batch& batch, comm::Tag tag, ForwardPass& pass);
+  void run(const shard::Batch& batch, comm::Tag tag, ShardedPass& pass);
 
   // The same in micro-batches, so that activations travel while the caller does something else. The caller
   // sets the batch, its micro-batches, the tag and the notice of `pass`.
   // begin() computes and sends the activations of the first layer, and does not wait. go_on() does the
   // other layers. finish(i) waits until the activations of the last layer are complete for the
   // micro-batches 0 .. i.
-  void begin(ForwardPass& pass);
-  void go_on(ForwardPass& pass);
-  void finish(ForwardPass& pass, size_t range);
+  void begin(ShardedPass& pass);
+  void go_on(ShardedPass& pass);
+  void finish(ShardedPass& pass, size_t range);
 
  private:
-  void compute(ForwardPass& pass, size_t layer, size_t range);
-  void send(ForwardPass& pass, size_t layer, size_t range);
-  void collect(ForwardPass& pass, size_t layer, size_t range);
+  void compute(ShardedPass& pass, size_t layer, size_t range);
+  void send(ShardedPass& pass, size_t layer, size_t range);
+  void collect(ShardedPass& pass, size_t layer, size_t range);
 
   shard::Network& network_;
   const Sharding& sharding_;

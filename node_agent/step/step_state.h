@@ -17,7 +17,7 @@ namespace modelet::agent {
 struct StepState {
   uint64_t number = 0;
   double began = 0;     // seconds on the step's clock
-  ForwardPass forward;  // batch, micro-batches, tags, activations, notice
+  ShardedPass forward;  // batch, micro-batches, tags, activations, notice
   shard::BatchLoss loss;
   // [hidden layers] with respect to the layer's sums, [batch, width]; only this rank's columns are valid.
   std::vector<Buffer> gradients;

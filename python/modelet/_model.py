@@ -93,8 +93,8 @@ class Model:
 
     @property
     def label_names(self) -> list[str]:
-        """The name of each label if the model was trained on text; else an empty list. Bytes that are not UTF-8 are
-        surrogate escapes, as in os.fsdecode()."""
+        """The name of each label: from its text or from data.labels; empty if there are none. Bytes that are not UTF-8
+        are surrogate escapes, as in os.fsdecode()."""
         return self._native.label_names
 
     @property

@@ -16,8 +16,6 @@ namespace {
 
 namespace nb = nanobind;
 
-constexpr size_t kBatch = 512;  // samples scored together
-
 // A matrix that Python will own; not initialised.
 template <class T>
 struct Owned {
@@ -74,27 +72,19 @@ std::vector<std::string> strings(const std::vector<nb::bytes>& given) {
 
 }  // namespace
 
-Model::Model(const std::string& path, unsigned threads)
-    : predictor_(agent::require_memory_for_model(path), threads > 0 ? threads : agent::usable_cores()),
-      encoder_(predictor_.query_encoder()),
-      sharding_(partition_model(predictor_.index().experiment, predictor_.index().shape),
-                std::vector<uint32_t>(predictor_.index().modelets.size(), 0), 0, 1),
-      group_(comm::make_solo_group()),
-      forward_(predictor_.network(), sharding_, *group_),
-      ranker_(predictor_.network().scoring(), predictor_.network().pool()) {}
+Model::Model(const std::string& path, unsigned threads) : model_(agent::load_model(path, threads)) {}
 
-std::string Model::reading() const { return to_toml(encoder_.encoding()); }
+std::string Model::reading() const { return to_toml(model_.query_encoder().encoding()); }
 
 Names Model::columns() const {
   Names names;
-  for (const std::string& name : encoder_.columns().names()) names.append(python_string(name));
+  for (const std::string& name : model_.query_encoder().columns().names()) names.append(python_string(name));
   return names;
 }
 
 Names Model::label_names() const {
   Names names;
-  for (const std::string& name : shard::label_names(predictor_.encoder(), folder()))
-    names.append(python_string(name));
+  for (const std::string& name : model_.label_names()) names.append(python_string(name));
   return names;
 }
 
@@ -105,14 +95,15 @@ void Model::for_batches(const Samples& samples, const Use& use) {
   if (rows.features != features())
     throw UsageError("these samples have " + std::to_string(rows.features) + " features, the model of " +
                      folder() + " has " + std::to_string(features()));
-  const shard::Dataset data = shard::Dataset::of(rows, predictor_.index().experiment.data.normalize);
+  const shard::Dataset data = shard::Dataset::of(rows, model_.experiment().data.normalize);
   const std::vector<uint32_t> all = shard::all_rows(data.rows());
-  for (size_t first = 0; first < all.size(); first += kBatch) {
+  shard::Batch batch;
+  for (size_t first = 0; first < all.size(); first += shard::Model::kBatch) {
     {
       const std::lock_guard lock(mutex_);
-      batch_.assign(data, std::span(all).subspan(first, std::min(kBatch, all.size() - first)), false);
-      forward_.run(batch_, {}, pass_);
-      use(first, batch_.size());
+      batch.assign(data, std::span(all).subspan(first, std::min(shard::Model::kBatch, all.size() - first)),
+                   false);
+      use(first, batch);
     }
     // Without the mutex: its next owner may have the interpreter's lock, and a signal's handler may use the
     // model.
@@ -131,9 +122,9 @@ nb::tuple Model::best(const Samples& samples, size_t k) {
   const Owned<float> scores(rows, k);
   const auto scores_table = scores.table();
   shard::TopK best;
-  for_batches(samples, [&](size_t first, size_t count) {
-    ranker_.rank_dense(pass_.output_input_transposed(), count, k, best, &batch_);
-    for (size_t s = 0; s < count; ++s) {
+  for_batches(samples, [&](size_t first, const shard::Batch& batch) {
+    model_.predict(batch, k, best);
+    for (size_t s = 0; s < batch.size(); ++s) {
       if (best.labels(s).back() == shard::TopK::kNoLabel)
         throw UsageError("row " + std::to_string(first + s) +
                          ": its values are so large that scores are no numbers");
@@ -147,8 +138,8 @@ nb::tuple Model::best(const Samples& samples, size_t k) {
 Table<float> Model::scores(const Samples& samples) {
   const Owned<float> scores(samples.samples().rows(), labels());
   auto table = scores.table();
-  for_batches(samples, [&](size_t first, size_t count) {
-    ranker_.score_dense(pass_.output_input_transposed(), count, scores.data + first * scores.cols, &batch_);
+  for_batches(samples, [&](size_t first, const shard::Batch& batch) {
+    model_.score(batch, scores.data + first * scores.cols);
   });
   return table;
 }
@@ -156,9 +147,9 @@ Table<float> Model::scores(const Samples& samples) {
 Table<float> Model::hidden(const Samples& samples) {
   const Owned<float> hidden(samples.samples().rows(), width());
   auto table = hidden.table();
-  for_batches(samples, [&](size_t first, size_t count) {
-    const ConstMatrix rows = pass_.output_input();
-    for (size_t s = 0; s < count; ++s)
+  for_batches(samples, [&](size_t first, const shard::Batch& batch) {
+    const ConstMatrix rows = model_.embed(batch);
+    for (size_t s = 0; s < rows.rows; ++s)
       std::copy_n(rows.row(s), hidden.cols, hidden.data + (first + s) * hidden.cols);
   });
   return table;
@@ -169,11 +160,11 @@ nb::tuple Model::read(const std::string& path) const {
   {
     const nb::gil_scoped_release unlocked;
     if (shard::is_prepared(path)) {
-      const shard::Dataset data = predictor_.load_data(path);
+      const shard::Dataset data = model_.load_data(path);
       for (size_t row = 0; row < data.rows(); ++row) rows.add(data.sample(row));
     } else {
-      shard::refuse_other_kind(path, !predictor_.encoder().empty());
-      rows.add_all(*encoder_.open(shard::LineReader(path)));
+      shard::refuse_other_kind(path, !model_.encoder().empty());
+      rows.add_all(*model_.query_encoder().open(shard::LineReader(path)));
     }
   }
   return rows.arrays();
@@ -184,7 +175,7 @@ nb::tuple Model::encode_texts(const std::vector<nb::bytes>& texts) const {
   Rows rows;
   {
     const nb::gil_scoped_release unlocked;
-    rows.add_all(*encoder_.open_texts(std::move(copies), "rows"));
+    rows.add_all(*model_.query_encoder().open_texts(std::move(copies), "rows"));
   }
   return rows.arrays();
 }
@@ -195,7 +186,7 @@ nb::tuple Model::encode_rows(const std::vector<std::vector<nb::bytes>>& given) c
   Rows rows;
   {
     const nb::gil_scoped_release unlocked;
-    rows.add_all(*encoder_.open_rows(std::move(copies), "rows"));
+    rows.add_all(*model_.query_encoder().open_rows(std::move(copies), "rows"));
   }
   return rows.arrays();
 }
@@ -203,13 +194,13 @@ nb::tuple Model::encode_rows(const std::vector<std::vector<nb::bytes>>& given) c
 std::vector<std::optional<size_t>> Model::places(const std::vector<nb::bytes>& named,
                                                  const std::string& where) const {
   std::vector<std::optional<size_t>> places;
-  for (const size_t place : encoder_.columns().places(strings(named), where))
+  for (const size_t place : model_.query_encoder().columns().places(strings(named), where))
     places.push_back(place == shard::Columns::kAbsent ? std::nullopt : std::optional(place));
   return places;
 }
 
 nb::list Model::layers() const {
-  const auto& network = const_cast<shard::Predictor&>(predictor_).network();
+  const shard::Network& network = model_.network();
   nb::list layers;
   const size_t last = network.experiment().model.hidden.size();
   for (size_t layer = 0; layer <= last; ++layer) {
@@ -245,14 +236,14 @@ nb::list Model::layers() const {
 }
 
 nb::object Model::row_features() const {
-  const shard::FeatureRows& rows = const_cast<shard::Predictor&>(predictor_).network().features();
+  const shard::FeatureRows& rows = model_.network().features();
   std::vector<uint32_t> features;
   for (size_t row = 0; row < rows.count(); ++row) features.push_back(rows.feature(row));
   return nb::cast(to_numpy(std::move(features)));
 }
 
 nb::object Model::pairs() const {
-  const auto& network = const_cast<shard::Predictor&>(predictor_).network();
+  const shard::Network& network = model_.network();
   if (!network.experiment().model.centroids) return nb::none();
   const shard::Scoring& scoring = network.scoring();
   std::vector<uint32_t> features, labels;
@@ -287,8 +278,7 @@ void Model::pause() {
 const shard::Embeddings& Model::embeddings() {
   const nb::gil_scoped_release unlocked;
   const std::lock_guard lock(mutex_);
-  if (!embeddings_)
-    embeddings_ = std::make_unique<shard::Embeddings>(shard::Checkpoint::open(predictor_.folder()));
+  if (!embeddings_) embeddings_ = std::make_unique<shard::Embeddings>(model_);
   return *embeddings_;
 }
 

@@ -1,5 +1,5 @@
-// Model: a trained model for Python. It gives the best labels, all scores, the activations of the last hidden
-// layer, the words nearest to a word, and its weights. Samples are encoded and normalised as in training.
+// Model: a trained model (shard/inference/model.h) for Python: its answers and weights as arrays of numpy. Samples
+// are encoded and normalised as in training.
 //
 // Any thread may call it; calls that compute take turns at each batch, without the interpreter's lock. Who
 // waits for the mutex does not have that lock, and who has the mutex does not wait for it.
@@ -14,13 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/collectives/group.h"
-#include "node_agent/step/sharded_forward.h"
 #include "python/native/samples.h"
-#include "shard/data/store/query_encoder.h"
 #include "shard/inference/embeddings.h"
-#include "shard/inference/evaluation.h"
-#include "shard/inference/predictor.h"
+#include "shard/inference/model.h"
 
 namespace modelet::python {
 
@@ -35,15 +31,15 @@ class Model {
   // cores. Throws UsageError, FormatError.
   Model(const std::string& path, unsigned threads);
 
-  std::string folder() const { return predictor_.folder().string(); }
-  std::string experiment() const { return to_toml(predictor_.index().experiment); }
-  uint64_t step() const { return predictor_.index().step; }
-  uint64_t features() const { return predictor_.index().shape.features; }
-  uint64_t labels() const { return predictor_.index().shape.labels; }
-  size_t width() const { return predictor_.index().experiment.model.hidden.back(); }
+  std::string folder() const { return model_.folder().string(); }
+  std::string experiment() const { return to_toml(model_.experiment()); }
+  uint64_t step() const { return model_.step(); }
+  uint64_t features() const { return model_.shape().features; }
+  uint64_t labels() const { return model_.shape().labels; }
+  size_t width() const { return model_.experiment().model.hidden.back(); }
   std::string reading() const;  // as TOML: the keys that say how text is read, with data.format
   Names columns() const;        // shard::Columns::names()
-  Names label_names() const;    // empty if the model was not trained on text
+  Names label_names() const;    // empty if labels have no names
 
   // Labels [rows, k] and scores [rows, k], best first; k is at most labels().
   nanobind::tuple best(const Samples& samples, size_t k);
@@ -83,19 +79,12 @@ class Model {
   std::vector<std::pair<uint32_t, float>> nearest_words(uint32_t word, size_t k);
 
  private:
-  // Calls use(first row, number of rows) for each batch, whose activations are in pass_ then.
+  // Calls use(first row, batch) for each batch.
   template <class Use>
   void for_batches(const Samples& samples, const Use& use);
   const shard::Embeddings& embeddings();
 
-  shard::Predictor predictor_;
-  const shard::QueryEncoder encoder_;
-  const agent::Sharding sharding_;
-  const std::unique_ptr<comm::Group> group_;
-  agent::ShardedForward forward_;
-  agent::ForwardPass pass_;
-  shard::LabelRanker ranker_;
-  shard::Batch batch_;
+  shard::Model model_;
   std::unique_ptr<shard::Embeddings> embeddings_;  // made when it is first needed
   std::mutex mutex_;                               // guards everything that is not const
 };

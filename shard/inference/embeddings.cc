@@ -2,56 +2,44 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text/suggest.h"
-#include "shard/data/encode/words_encoder.h"
+#include "shard/data/encode/encoder.h"
 #include "shard/kernels/ids.h"
 #include "shard/modelet/modelet.h"
-#include "shard/modelet/state.h"
 
 namespace modelet::shard {
 namespace {
 
-StringTable vocabulary(const Checkpoint& checkpoint) {
-  const std::vector<std::byte> state = checkpoint.read_encoder();
-  const std::string origin = (checkpoint.folder() / "encoder").string();
-  if (state.empty() || encoder_options(SafetensorsFile(state, origin)).format != DataFormat::kWords)
+StringTable vocabulary(const Model& model) {
+  if (model.query_encoder().encoding().format != DataFormat::kWords)
     throw UsageError(
-        checkpoint.folder().string() +
+        model.folder().string() +
         ": was not trained on running text (data.format = \"words\"), so it has no vocabulary of words");
-  StringTable words = encoder_labels(SafetensorsFile(state, origin));
-  const DataShape& shape = checkpoint.index().shape;
-  if (words.size() != shape.labels || shape.features % words.size() != 0)
+  const std::string origin = (model.folder() / "encoder").string();
+  StringTable words = encoder_labels(SafetensorsFile(model.encoder(), origin));
+  if (words.size() != model.shape().labels || model.shape().features % words.size() != 0)
     throw FormatError(origin + ": damaged: its words are not the model's features and labels");
   return words;
 }
 
 }  // namespace
 
-Embeddings::Embeddings(const Checkpoint& checkpoint) : words_(vocabulary(checkpoint)) {
-  const CheckpointIndex& index = checkpoint.index();
-  const size_t positions = index.shape.features / words_.size();
-  width_ = index.experiment.model.hidden.front();
+Embeddings::Embeddings(const Model& model)
+    : words_(vocabulary(model)), width_(model.experiment().model.hidden.front()) {
+  const size_t positions = model.shape().features / words_.size();
   rows_.resize(words_.size() * width_);
-  const FeatureRows features = stored_feature_rows(checkpoint);
-  for (const CheckpointEntry& entry : index.modelets) {
-    const ModeletSpec& spec = entry.spec;
-    if (spec.kind != LayerKind::kInput) continue;
-    if (spec.end > width_)
-      throw FormatError(checkpoint.folder().string() + ": damaged: an input layer wider than model.hidden");
-    Modelet modelet(spec, modelet_options(index.experiment, false), &features);
-    restore_modelet(modelet, checkpoint);
+  const FeatureRows& features = model.network().features();
+  for (const Modelet* modelet : model.network().modelets_of_layer(0))
     for (size_t word = 0; word < words_.size(); ++word)
       for (size_t position = 0; position < positions; ++position)
         if (const uint32_t row = features.row(static_cast<uint32_t>(position * words_.size() + word));
             row != FeatureRows::kNone)
-          modelet.parameters().add_row(row, 1, &rows_[word * width_ + spec.begin]);
-  }
+          modelet->parameters().add_row(row, 1, &rows_[word * width_ + modelet->spec().begin]);
   for (size_t word = 0; word < words_.size(); ++word) {
     float* row = &rows_[word * width_];
     const double length = std::sqrt(std::inner_product(row, row + width_, row, 0.0));

@@ -1,6 +1,5 @@
 // Embeddings: what a model trained on running text (data.format "words") has learned about each word of its
-// vocabulary: the rows of its input layer, scaled to length one. Reads only the input modelets of a
-// checkpoint. Immutable: any thread may use it.
+// vocabulary: the rows of its input layer, scaled to length one. Immutable: any thread may use it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 #include <vector>
 
 #include "shard/data/encode/string_table.h"
-#include "shard/modelet/checkpoint.h"
+#include "shard/inference/model.h"
 
 namespace modelet::shard {
 
@@ -19,9 +18,9 @@ class Embeddings {
     float cosine = 0;
   };
 
-  // UsageError if the checkpoint was not trained on running text. If a word is several features, one for each
+  // UsageError if the model was not trained on running text. If a word is several features, one for each
   // position, their rows are added.
-  explicit Embeddings(const Checkpoint& checkpoint);
+  explicit Embeddings(const Model& model);
 
   const StringTable& words() const { return words_; }
 

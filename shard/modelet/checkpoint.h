@@ -42,6 +42,9 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 // folder, its checkpoints/ folder or a checkpoint in it. Empty for a checkpoint that lies elsewhere.
 std::filesystem::path run_of(const std::filesystem::path& path);
 
+// The names of the labels in a run's folder, a copy of data.labels.
+inline constexpr const char* kLabelNamesFile = "labels.txt";
+
 // The path of a step's checkpoint in a run's folder of checkpoints, if there is one.
 std::filesystem::path checkpoint_of_step(const std::filesystem::path& checkpoints, uint64_t step);
 

@@ -58,7 +58,7 @@ class Evaluator {
   const Sharding& sharding_;
   comm::Group& group_;
   ShardedForward forward_;
-  ForwardPass pass_;
+  ShardedPass pass_;
   shard::LabelRanker ranker_;
   std::function<bool()> wished_;
 };

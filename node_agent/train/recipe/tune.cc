@@ -11,12 +11,12 @@
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "node_agent/step/exchange/sharding.h"
-#include "node_agent/step/sharded_forward.h"
 #include "node_agent/step/training_step.h"
 #include "shard/data/batch/batch.h"
 #include "shard/data/batch/split.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/ids.h"
+#include "shard/layers/forward.h"
 #include "shard/layers/network.h"
 #include "shard/layers/output/active_set.h"
 
@@ -69,8 +69,7 @@ class TrainedModel {
         sharding_(partition_model(experiment, shape),
                   std::vector<uint32_t>(partition_model(experiment, shape).size(), 0), 0, 1),
         network_(experiment, shape, sharding_.held(), true, pool_, shard::FeatureRows::of(train)),
-        group_(comm::make_solo_group()),
-        forward_(network_, sharding_, *group_) {
+        group_(comm::make_solo_group()) {
     network_.initialise();
     network_.build_pairs(train, shard::all_rows(train.rows()));
     TrainingStep step(network_, sharding_, *group_);
@@ -83,7 +82,7 @@ class TrainedModel {
       step_seconds_ = std::min(step_seconds_, watch.seconds());
     }
     batch.assign(train, order.rows(steps), false);
-    forward_.run(batch, {.step = steps}, pass_);
+    shard::forward(network_, batch, pass_);
   }
 
   ConstMatrix hidden() const { return pass_.output_input(); }
@@ -96,8 +95,7 @@ class TrainedModel {
   Sharding sharding_;
   shard::Network network_;
   std::unique_ptr<comm::Group> group_;
-  ShardedForward forward_;
-  ForwardPass pass_;
+  shard::ForwardPass pass_;
   double step_seconds_ = std::numeric_limits<double>::infinity();
 };
 

@@ -24,63 +24,68 @@ std::string escaped(std::string_view text, std::string_view characters) {
 
 std::string tsv_field(std::string_view text) { return escaped(text, "\t\n\r\\"); }
 
-PredictionWriter::PredictionWriter(std::ostream& out, PredictionFormat format, const Interpreter& interpreter,
+PredictionWriter::PredictionWriter(std::ostream& out, PredictionFormat format, const shard::Model& model,
                                    size_t k)
-    : out_(out), format_(format), interpreter_(interpreter), k_(k) {
+    : out_(out),
+      format_(format),
+      model_(model),
+      names_(!model.label_names().empty()),
+      probabilities_(model.calibration().has_value()),
+      k_(k) {
   if (format_ != PredictionFormat::kTsv) return;
-  out_ << "sample\trank\tlabel\t" << (interpreter.has_names() ? "name\t" : "") << "score"
-       << (interpreter.has_probabilities() ? "\tprobability" : "") << '\n';
+  out_ << "sample\trank\tlabel\t" << (names_ ? "name\t" : "") << "score"
+       << (probabilities_ ? "\tprobability" : "") << '\n';
 }
 
 void PredictionWriter::write(const shard::TopK& best) {
   for (size_t s = 0; s < best.samples(); ++s, ++sample_) {
-    interpreter_.interpret(best, s, k_, labels_);
+    const Answer answer = model_.interpret(best, s, k_);
     switch (format_) {
       case PredictionFormat::kText:
-        write_text();
+        write_text(answer);
         break;
       case PredictionFormat::kTsv:
-        write_tsv();
+        write_tsv(answer);
         break;
       case PredictionFormat::kJson:
-        write_json();
+        write_json(answer);
         break;
     }
   }
 }
 
-void PredictionWriter::write_text() {
+void PredictionWriter::write_text(const Answer& answer) {
   const char* separator = "";
-  for (const ScoredLabel& found : labels_) {
+  for (const shard::ScoredLabel& found : answer) {
     out_ << separator;
-    if (interpreter_.has_names())
+    if (names_)
       out_ << escaped(found.name, "\n\r");  // a sample is a line
     else
       out_ << found.label;
-    out_ << fmt::format(":{:.4f}", interpreter_.has_probabilities() ? found.probability : found.score);
+    out_ << fmt::format(":{:.4f}", probabilities_ ? found.probability : found.score);
     separator = " ";
   }
   out_ << '\n';
 }
 
-void PredictionWriter::write_tsv() {
-  for (size_t i = 0; i < labels_.size(); ++i) {
-    const ScoredLabel& found = labels_[i];
+void PredictionWriter::write_tsv(const Answer& answer) {
+  for (size_t i = 0; i < answer.size(); ++i) {
+    const shard::ScoredLabel& found = answer[i];
     out_ << sample_ << '\t' << i + 1 << '\t' << found.label << '\t';
-    if (interpreter_.has_names()) out_ << tsv_field(found.name) << '\t';
+    if (names_) out_ << tsv_field(found.name) << '\t';
     out_ << fmt::format("{:.6g}", found.score);
-    if (interpreter_.has_probabilities()) out_ << fmt::format("\t{:.6g}", found.probability);
+    if (probabilities_) out_ << fmt::format("\t{:.6g}", found.probability);
     out_ << '\n';
   }
 }
 
-void PredictionWriter::write_json() {
+void PredictionWriter::write_json(const Answer& answer) {
   using Json = nlohmann::json;
   Json labels = Json::array();
-  for (const ScoredLabel& found : labels_) {
+  for (const shard::ScoredLabel& found : answer) {
     Json entry = {{"label", found.label}, {"score", found.score}};
-    if (interpreter_.has_names()) entry["name"] = found.name;
-    if (interpreter_.has_probabilities()) entry["probability"] = found.probability;
+    if (names_) entry["name"] = found.name;
+    if (probabilities_) entry["probability"] = found.probability;
     labels.push_back(std::move(entry));
   }
   out_ << Json{{"sample", sample_}, {"labels", std::move(labels)}}.dump(-1, ' ', false,

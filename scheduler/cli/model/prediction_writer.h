@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/cli/model/interpreter.h"
+#include "shard/inference/model.h"
 
 namespace modelet::cli {
 
@@ -24,23 +24,24 @@ inline const std::map<std::string, PredictionFormat> kPredictionFormats = {
 
 class PredictionWriter {
  public:
-  // `out` and `interpreter` must outlive the writer.
-  PredictionWriter(std::ostream& out, PredictionFormat format, const Interpreter& interpreter, size_t k);
+  // `out` and `model` must outlive the writer.
+  PredictionWriter(std::ostream& out, PredictionFormat format, const shard::Model& model, size_t k);
 
-  // Writes the answers to the next samples.
+  // Writes the answers to the next samples, of which `best` has at least Model::depth(k) labels.
   void write(const shard::TopK& best);
 
  private:
-  void write_text();
-  void write_tsv();
-  void write_json();
+  using Answer = std::vector<shard::ScoredLabel>;
+  void write_text(const Answer& answer);
+  void write_tsv(const Answer& answer);
+  void write_json(const Answer& answer);
 
   std::ostream& out_;
   const PredictionFormat format_;
-  const Interpreter& interpreter_;
+  const shard::Model& model_;
+  const bool names_, probabilities_;
   const size_t k_;
   uint64_t sample_ = 0;
-  std::vector<ScoredLabel> labels_;  // of one sample
 };
 
 // Returns `text` with tabs, line ends, carriage returns and backslashes escaped; other bytes stay as they

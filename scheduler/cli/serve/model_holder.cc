@@ -4,12 +4,43 @@
 
 #include "base/error.h"
 #include "base/system/log.h"
+#include "node_agent/machine/capacity.h"
+#include "scheduler/cli/model/run_samples.h"
 #include "shard/modelet/checkpoint.h"
 
 namespace modelet::cli {
+namespace {
+
+// A model that is ready to answer.
+std::shared_ptr<const shard::Model> load_served(const ServedModelOptions& options) {
+  const std::shared_ptr<shard::Model> model(
+      new shard::Model(agent::load_model(options.run, options.threads, options.labels)));
+  if (options.sparse)
+    model->prepare_sparse(
+        options.queries.empty()
+            ? test_data(
+                  *model,
+                  "--sparse is tuned on samples: give --queries FILE with samples like those to come (labels are "
+                  "not needed)")
+            : load_samples(*model, options.queries));
+  note_missing_names(*model, [](const std::string& text) { log_warning("{}", text); });
+  const auto mode = options.sparse ? shard::SearchMode::kSparse : shard::SearchMode::kDense;
+  if (options.proba) {
+    try {
+      calibrate(*model, options.calibrate, mode, [](const std::string& text) { log_info("{}", text); });
+    } catch (const Error& error) {
+      if (!options.calibrate.empty()) throw;
+      log_warning("answers have no probabilities: {}", error.what());
+    }
+  }
+  model->predict(shard::Sample{}, 1, mode);  // warms up
+  return model;
+}
+
+}  // namespace
 
 ModelHolder::ModelHolder(ServedModelOptions options, Seconds every)
-    : options_(std::move(options)), every_(every), model_(std::make_shared<ServedModel>(options_)) {
+    : options_(std::move(options)), every_(every), model_(load_served(options_)) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -25,7 +56,7 @@ bool ModelHolder::stop() {
   return loading_;
 }
 
-std::shared_ptr<const ServedModel> ModelHolder::model() const {
+std::shared_ptr<const shard::Model> ModelHolder::model() const {
   const std::lock_guard lock(mutex_);
   return model_;
 }
@@ -62,7 +93,7 @@ void ModelHolder::work() {
 }
 
 void ModelHolder::look() {
-  const std::shared_ptr<const ServedModel> old = model();
+  const std::shared_ptr<const shard::Model> old = model();
   std::filesystem::path folder;
   try {
     folder = shard::find_model(options_.run);
@@ -70,7 +101,7 @@ void ModelHolder::look() {
     const uint64_t fingerprint = shard::fingerprint_of(shard::Checkpoint::open(folder).index());
     if (folder == old->folder() && fingerprint == old->fingerprint()) return;
     log_info("loading {}", folder.string());
-    auto loaded = std::make_shared<const ServedModel>(options_);
+    auto loaded = load_served(options_);
     const std::lock_guard lock(mutex_);
     model_ = std::move(loaded);
     ++reloads_.done;

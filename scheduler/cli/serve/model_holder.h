@@ -8,12 +8,23 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "base/system/clock.h"
-#include "scheduler/cli/serve/served_model.h"
+#include "shard/inference/model.h"
 
 namespace modelet::cli {
+
+struct ServedModelOptions {
+  std::string run;        // run folder or checkpoint
+  std::string labels;     // names of the labels; empty: as shard::Model finds them
+  bool sparse = false;    // prepare sparse scoring
+  std::string queries;    // on which it is tuned; empty: the test data of the run
+  bool proba = true;      // answer with probabilities, if they can be calibrated
+  std::string calibrate;  // labelled samples for the calibration; empty: as calibrate() finds them
+  uint32_t threads = 0;   // for loading
+};
 
 class ModelHolder {
  public:
@@ -24,7 +35,7 @@ class ModelHolder {
   ~ModelHolder();
 
   // Any thread.
-  std::shared_ptr<const ServedModel> model() const;
+  std::shared_ptr<const shard::Model> model() const;
   void look_now();
   // From here on no model is loaded. Returns whether one is being loaded right now: the destructor waits for it,
   // which may take minutes.
@@ -42,7 +53,7 @@ class ModelHolder {
   const Seconds every_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<const ServedModel> model_;
+  std::shared_ptr<const shard::Model> model_;
   Reloads reloads_;
   bool asked_ = false, loading_ = false, stop_ = false;
   std::string failure_;  // of the last look; empty: none. A failure is logged once

@@ -23,7 +23,7 @@
 #include "shard/bench/machine_rates.h"
 #include "shard/bench/step_kernels.h"
 #include "shard/data/store/prepared.h"
-#include "shard/inference/predictor.h"
+#include "shard/inference/model.h"
 #include "shard/kernels/simd/instruction_set.h"
 
 namespace modelet::cli {
@@ -401,9 +401,9 @@ struct Comparison {
 };
 
 // Measures both ways in turns, so that other work of the machine affects both alike.
-Comparison compare(const shard::Predictor& model, const shard::Dataset& data, size_t queries) {
+Comparison compare(const shard::Model& model, const shard::Dataset& data, size_t queries) {
   constexpr size_t kTurn = 50;  // queries that one way answers before the other has its turn
-  shard::Predictor::Session session = model.session();
+  shard::Model::Session session = model.session();
   const auto sparse = [&](const shard::Sample& s) -> const shard::TopK& {
     return session.sparse(s, kLabels);
   };
@@ -421,7 +421,7 @@ Comparison compare(const shard::Predictor& model, const shard::Dataset& data, si
   return result;
 }
 
-ordered_json to_json(const Comparison& result, const shard::Predictor& model, size_t labels,
+ordered_json to_json(const Comparison& result, const shard::Model& model, size_t labels,
                      double prepare_seconds) {
   const shard::SparseSettings& settings = model.sparse_settings().settings;
   return {{"event", "inference"},
@@ -444,7 +444,7 @@ ordered_json to_json(const Comparison& result, const shard::Predictor& model, si
           {"candidates", settings.candidates}};
 }
 
-std::string to_text(const Comparison& result, const shard::Predictor& model, size_t labels,
+std::string to_text(const Comparison& result, const shard::Model& model, size_t labels,
                     double prepare_seconds) {
   const auto& [dense, sparse] = result;
   const shard::SparseSettings& settings = model.sparse_settings().settings;
@@ -468,7 +468,7 @@ std::string to_text(const Comparison& result, const shard::Predictor& model, siz
 }
 
 void bench_inference(const InferenceOptions& options) {
-  shard::Predictor model(options.checkpoint, 1);
+  shard::Model model(options.checkpoint);
   const shard::Dataset data = model.load_data(options.data);
   const Stopwatch preparation;
   model.prepare_sparse(data);

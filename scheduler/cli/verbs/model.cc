@@ -15,9 +15,8 @@
 #include "base/system/clock.h"
 #include "base/system/program.h"
 #include "node_agent/machine/capacity.h"
-#include "scheduler/cli/model/interpreter.h"
-#include "scheduler/cli/model/loaded_model.h"
 #include "scheduler/cli/model/prediction_writer.h"
+#include "scheduler/cli/model/run_samples.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/output.h"
 #include "scheduler/client/report.h"
@@ -27,6 +26,7 @@
 #include "shard/data/store/dataset.h"
 #include "shard/data/store/query_encoder.h"
 #include "shard/inference/metrics.h"
+#include "shard/inference/model.h"
 
 namespace modelet::cli {
 namespace {
@@ -51,23 +51,23 @@ enum class Purpose : uint8_t { kCompare, kAnswer };
 class Input {
  public:
   // Opens the data set, and prepares the model for sparse scoring if that is wanted.
-  Input(LoadedModel& model, const ModelOptions& options, Purpose purpose)
+  Input(shard::Model& model, const ModelOptions& options, Purpose purpose)
       : model_(model), options_(options), purpose_(purpose) {
-    if (!shard::is_stream(options.data)) data_ = model.load_data(options.data);
+    if (!shard::is_stream(options.data)) data_ = load_samples(model, options.data);
     if (!options.sparse) return;
     if (!options.queries.empty()) {
-      model.make_sparse(model.load_data(options.queries));
+      model.prepare_sparse(load_samples(model, options.queries));
       return;
     }
     if (!data_)
       throw UsageError(
           "--sparse tunes itself on the data, and a stream can be read only once: give --queries FILE with "
           "samples like these (labels are not needed), or leave --sparse out");
-    model.make_sparse(*data_);
+    model.prepare_sparse(*data_);
   }
 
   // The k best labels of all samples, a batch at a time.
-  void predict(size_t k, const LoadedModel::OnBatch& on_batch) {
+  void predict(size_t k, const shard::Model::OnBatch& on_batch) {
     const auto count = [&](const shard::Batch& batch, const shard::TopK& best) {
       samples_ += batch.size();
       labels_ += batch.labels.size();
@@ -75,23 +75,26 @@ class Input {
     };
     if (data_) {
       const size_t limit = options_.limit > 0 ? options_.limit : data_->rows();
-      return model_.predict(*data_, shard::all_rows(std::min(limit, data_->rows())), k, count);
+      return model_.predict(*data_, shard::all_rows(std::min(limit, data_->rows())), k, mode(), count);
     }
-    const shard::QueryEncoder encoder = model_.query_encoder();
+    const shard::QueryEncoder& encoder = model_.query_encoder();
     auto stream = shard::LineReader::of_stream(options_.data);
     const auto reader = purpose_ == Purpose::kAnswer ? encoder.open_questions(std::move(stream))
                                                      : encoder.open(std::move(stream));
-    model_.predict(*reader, options_.limit, k, count);
+    model_.predict(*reader, options_.limit, k, mode(), count);
     Reporter reporter(false);
     note_unknown_labels(reader->unknown_labels(), samples_,
                         options_.data == "-" ? "standard input" : options_.data, reporter);
   }
 
+  shard::SearchMode mode() const {
+    return options_.sparse ? shard::SearchMode::kSparse : shard::SearchMode::kDense;
+  }
   uint64_t samples() const { return samples_; }  // that predict() has passed on
   uint64_t labels() const { return labels_; }    // of these samples
 
  private:
-  LoadedModel& model_;
+  shard::Model& model_;
   const ModelOptions& options_;
   const Purpose purpose_;
   std::optional<shard::Dataset> data_;  // empty: the input is a stream
@@ -106,7 +109,7 @@ bool asked_for(const ModelOptions& options, const std::string& metric) {
 
 // Makes the metrics. If the user names a metric that this model or way of scoring does not have, throws an
 // error that says why.
-shard::Metrics make_metrics(LoadedModel& model, const ModelOptions& options) {
+shard::Metrics make_metrics(const shard::Model& model, const ModelOptions& options) {
   const size_t labels = model.network().shape().labels;
   Experiment::Metrics propensities = model.experiment().metrics;
   if (!options.propensity.empty()) propensities = {options.propensity[0], options.propensity[1]};
@@ -129,7 +132,7 @@ shard::Metrics make_metrics(LoadedModel& model, const ModelOptions& options) {
 }
 
 void evaluate(const ModelOptions& options) {
-  LoadedModel model(options.checkpoint, options.threads);
+  shard::Model model = agent::load_model(options.checkpoint, options.threads);
   Input input(model, options, Purpose::kCompare);
   shard::Metrics metrics = make_metrics(model, options);
   const Stopwatch watch;
@@ -160,18 +163,15 @@ void evaluate(const ModelOptions& options) {
 }
 
 void predict(const ModelOptions& options) {
-  LoadedModel model(options.checkpoint, options.threads);
+  shard::Model model = agent::load_model(options.checkpoint, options.threads, options.labels);
   Input input(model, options, Purpose::kAnswer);
   const auto note = [](const std::string& text) { std::cerr << text << '\n'; };
-  std::vector<std::string> names = model.label_names(options.labels, note);
-  std::optional<shard::Calibration> calibration;
-  if (options.proba) calibration = model.calibrate(options.calibrate, note);
-  const Interpreter interpreter(model.shape().labels, model.experiment().model.loss, std::move(names),
-                                calibration);
-  PredictionWriter writer(std::cout, options.json ? PredictionFormat::kJson : options.format, interpreter,
+  note_missing_names(model, note);
+  if (options.proba) calibrate(model, options.calibrate, input.mode(), note);
+  PredictionWriter writer(std::cout, options.json ? PredictionFormat::kJson : options.format, model,
                           options.k);
   const bool waited_for = shard::is_stream(options.data);
-  input.predict(interpreter.depth(options.k), [&](const shard::Batch&, const shard::TopK& best) {
+  input.predict(model.depth(options.k), [&](const shard::Batch&, const shard::TopK& best) {
     writer.write(best);
     // An endless stream would be read on for answers that nobody gets.
     if (waited_for) std::cout.flush();

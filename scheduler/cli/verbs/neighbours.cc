@@ -10,8 +10,10 @@
 #include <string>
 
 #include "base/error.h"
+#include "node_agent/machine/capacity.h"
 #include "scheduler/cli/options/output.h"
 #include "shard/inference/embeddings.h"
+#include "shard/inference/model.h"
 
 namespace modelet::cli {
 namespace {
@@ -36,7 +38,7 @@ uint32_t find_word(const shard::Embeddings& embeddings, const std::string& word)
 }
 
 void neighbours(const NeighboursOptions& options) {
-  const shard::Embeddings embeddings(shard::Checkpoint::open(shard::find_model(options.checkpoint)));
+  const shard::Embeddings embeddings(agent::load_model(options.checkpoint, 0));
   const auto found = embeddings.nearest(find_word(embeddings, options.word), options.k);
   json list = json::array();
   for (const auto& neighbour : found) {

@@ -43,7 +43,7 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
     std::vector<uint32_t> rows(200);
     std::iota(rows.begin(), rows.end(), 0u);
     batch.assign(data_, rows, false);
-    ForwardPass pass;
+    ShardedPass pass;
     forward.run(batch, {.step = 1000000, .round = round_++}, pass);
     shard::LabelRanker ranker(rank.network.scoring(), rank.pool);
     shard::TopK best;

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "shard/inference/predictor.h"
+#include "shard/inference/model.h"
 #include "tests/node_agent/train/trainer_harness.h"
 
 namespace modelet::agent::testing {
@@ -184,7 +184,7 @@ TEST_F(TrainerTest, CheckpointsBeforeTheFirstEvaluationLackClassifiers) {
   const fs::path last = run("classifiers").checkpoint();
   const auto said = [](const fs::path& checkpoint) {
     ::testing::internal::CaptureStdout();  // where the log goes in tests
-    shard::Predictor(checkpoint, 1);
+    shard::Model{checkpoint};
     return ::testing::internal::GetCapturedStdout();
   };
   EXPECT_THAT(said(last.parent_path() / "step-0000000015"),
@@ -501,7 +501,7 @@ TEST_F(TrainerTest, ADamagedCheckpointNamesTheNewestWholeOneBeforeIt) {
   const auto names = [&](uint64_t step) {
     return HasSubstr("continue with --resume " + checkpoint(step).string() + " and another --out");
   };
-  const auto predicting = [&] { shard::Predictor(folder_ / "damaged", 1); };
+  const auto predicting = [&] { shard::Model{folder_ / "damaged"}; };
   const auto names_to_predict = [&](uint64_t step) {
     return ::testing::ThrowsMessage<FormatError>(
         ::testing::EndsWith("the newest whole checkpoint before it is " + checkpoint(step).string()));

@@ -1,5 +1,5 @@
 // Sparse inference compared with scoring everything, and the single-query path with the batch path.
-#include "shard/inference/predictor.h"
+#include "shard/inference/model.h"
 
 #include <gtest/gtest.h>
 
@@ -8,13 +8,11 @@
 #include <numeric>
 #include <set>
 
-#include "base/array/padding.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/system/file.h"
 #include "shard/data/batch/split.h"
 #include "shard/kernels/elementwise.h"
-#include "shard/kernels/gemm.h"
 #include "shard/kernels/row_dots.h"
 #include "shard/modelet/state.h"
 #include "shard/synth/synth.h"
@@ -87,9 +85,9 @@ std::vector<size_t> numbers(const SparseSettings& s) {
 }
 
 // A checkpoint with an untrained model. Some of its rows are much longer than others and have biases.
-class PredictorTest : public ::testing::Test {
+class ModelTest : public ::testing::Test {
  protected:
-  PredictorTest() {
+  ModelTest() {
     write_synth({.rows_train = 400, .rows_test = 900, .features = 300, .labels = kLabels, .seed = 5},
                 folder_.path(), false);
     experiment_.data.train = (folder_.path() / "train.mlt").string();
@@ -149,33 +147,18 @@ class PredictorTest : public ::testing::Test {
   Dataset data_;
 };
 
-TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
+TEST_F(ModelTest, SingleQueriesEqualTheBatchPath) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     experiment_.model.precision = precision;
     if (precision == Precision::kBf16) use_direct_path();
-    Predictor model(write_checkpoint(), 2);
-    Predictor::Session session = model.session();
-    // The batch path: layer by layer, then every neuron by matrix products.
-    Network& network = model.network();
+    Model model(write_checkpoint(), 2);
+    Model::Session session = model.session();
     Batch batch;
     std::vector<uint32_t> rows(40);
     std::iota(rows.begin(), rows.end(), 0u);
-    batch.assign(data_, rows, true);
-    const size_t columns = padded(rows.size());
-    AlignedVector<float> values[4] = {
-        AlignedVector<float>(rows.size() * 64), AlignedVector<float>(64 * columns),
-        AlignedVector<float>(rows.size() * 32), AlignedVector<float>(32 * columns)};
-    const Matrix first{values[0].data(), rows.size(), 64, 64},
-        first_transposed{values[1].data(), 64, columns, columns};
-    const Matrix last{values[2].data(), rows.size(), 32, 32},
-        last_transposed{values[3].data(), 32, columns, columns};
-    network.input().forward(batch, {0, batch.size()}, first);
-    transpose(first, first_transposed, network.pool());
-    network.hidden(1).forward(first, first_transposed, last);
-    transpose(last, last_transposed, network.pool());
-    LabelRanker ranker(network.scoring(), network.pool());
+    batch.assign(data_, rows, false);
     TopK expected;
-    ranker.rank_dense(last_transposed, rows.size(), 5, expected, &batch);
+    model.predict(batch, 5, expected);
     for (size_t s = 0; s < rows.size(); ++s) {
       const TopK& best = session.dense(data_.sample(s), 5);
       for (size_t i = 0; i < 5; ++i) {
@@ -186,28 +169,63 @@ TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
   }
 }
 
-TEST_F(PredictorTest, SparseAgreesWithDense) { expect_sparse_agrees(); }
+TEST_F(ModelTest, SaysWhatLabelsAreCalledAndHowLikelyTheyAreRight) {
+  std::string text;
+  for (size_t label = 0; label < kLabels; ++label) text += "name " + std::to_string(label) + "\n";
+  const std::filesystem::path names = folder_.write("names", text), checkpoint = write_checkpoint();
+  Model model(checkpoint, 1, names);
+  const auto sample = data_.sample(3);
+  Model::Session session = model.session();
+  const TopK& best = session.dense(sample, 3);
+  const std::vector<ScoredLabel> plain = model.predict(sample, 3);
+  ASSERT_EQ(plain.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(plain[i].label, best.labels(0)[i]);
+    EXPECT_EQ(plain[i].score, best.scores(0)[i]);
+    EXPECT_EQ(plain[i].name, "name " + std::to_string(plain[i].label));
+    EXPECT_EQ(plain[i].probability, 0);
+  }
+  model.set_calibration(Calibration{});
+  EXPECT_EQ(model.depth(3), kNormalisedOver);
+  const std::vector<ScoredLabel> likely = model.predict(sample, 3);
+  ASSERT_EQ(likely.size(), 3u);
+  EXPECT_EQ(likely[0].label, plain[0].label);
+  EXPECT_GT(likely[0].probability, likely[2].probability);
+  EXPECT_GT(likely[2].probability, 0);
+}
 
-TEST_F(PredictorTest, SparseAgreesWithDenseWithADirectPath) {
+TEST_F(ModelTest, ReadsNamesOnlyFromItsOwnFolder) {
+  experiment_.data.labels = folder_.write("names", std::string(kLabels, '\n'));
+  const std::filesystem::path checkpoint = write_checkpoint();
+  EXPECT_TRUE(Model(checkpoint).misses_names()) << "of a stranger's choice";
+  EXPECT_TRUE(Model(checkpoint).label_names().empty());
+  folder_.write(kLabelNamesFile, std::string(kLabels, '\n'));  // the run's copy
+  EXPECT_FALSE(Model(checkpoint).misses_names());
+  EXPECT_EQ(Model(checkpoint).label_names().size(), kLabels);
+}
+
+TEST_F(ModelTest, SparseAgreesWithDense) { expect_sparse_agrees(); }
+
+TEST_F(ModelTest, SparseAgreesWithDenseWithADirectPath) {
   use_direct_path();
   expect_sparse_agrees();
 }
 
-void PredictorTest::expect_sparse_agrees() {
-  Predictor model(write_checkpoint(), 2);
+void ModelTest::expect_sparse_agrees() {
+  Model model(write_checkpoint(), 2);
   model.prepare_sparse(data_);
   EXPECT_GE(model.sparse_settings().recall, 0.998);
   const SparseSettings& settings = model.sparse_settings().settings;
   EXPECT_LE(settings.rows, kLabels);
   EXPECT_LE(model.sparse_settings().cost, static_cast<double>(kLabels));
   // The tuner must count what the index really does.
-  Predictor::Session session = model.session();
+  Model::Session session = model.session();
   std::vector<uint32_t> all(data_.rows());
   std::iota(all.begin(), all.end(), 0u);
   Batch batch;
   batch.assign(data_, all, false);
   TopK sparse;
-  model.predict_sparse(batch, 3, sparse);
+  model.predict(batch, 3, sparse, SearchMode::kSparse);
   size_t agreed = 0;
   for (size_t s = 0; s < data_.rows(); ++s) {
     agreed += session.dense(data_.sample(s), 1).labels(0)[0] == sparse.labels(s)[0] ? 1 : 0;
@@ -219,9 +237,9 @@ void PredictorTest::expect_sparse_agrees() {
       << "all samples are tuning queries here";
 }
 
-TEST_F(PredictorTest, SettingsDoNotDependOnThreads) {
+TEST_F(ModelTest, SettingsDoNotDependOnThreads) {
   const std::filesystem::path checkpoint = write_checkpoint();
-  Predictor one(checkpoint, 1), three(checkpoint, 3);
+  Model one(checkpoint, 1), three(checkpoint, 3);
   one.prepare_sparse(data_);
   std::filesystem::remove(checkpoint / kSparsePlanFile);
   three.prepare_sparse(data_);
@@ -230,16 +248,16 @@ TEST_F(PredictorTest, SettingsDoNotDependOnThreads) {
 
 // A model that has learned little gives the same label to everything. The index must still know more than one
 // label.
-TEST_F(PredictorTest, SparseHasMoreThanTheBestLabel) {
-  Predictor model(write_checkpoint(100), 1);
+TEST_F(ModelTest, SparseHasMoreThanTheBestLabel) {
+  Model model(write_checkpoint(100), 1);
   model.prepare_sparse(data_);
-  Predictor::Session session = model.session();
+  Model::Session session = model.session();
   EXPECT_EQ(std::ranges::count(session.sparse(data_.sample(0), 100).labels(0), TopK::kNoLabel), 0);
 }
 
-TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
-  Predictor model(write_checkpoint(), 1);
-  Predictor::Session session = model.session();
+TEST_F(ModelTest, TablesFindWhatTheHeadLeaves) {
+  Model model(write_checkpoint(), 1);
+  Model::Session session = model.session();
   model.prepare_sparse(data_);
   const std::vector<Modelet*>& output = model.network().output().modelets();
   // Rows in any order, a short head and many tables test the retrieval by itself.
@@ -277,12 +295,12 @@ TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
   EXPECT_GE(found, kQueries * 9 / 10);
 }
 
-TEST_F(PredictorTest, KeepsThePlanBesideTheCheckpoint) {
+TEST_F(ModelTest, KeepsThePlanBesideTheCheckpoint) {
   const std::filesystem::path checkpoint = write_checkpoint(), file = checkpoint / kSparsePlanFile;
   const auto prepared = [&](const Dataset& data) {
-    Predictor model(checkpoint, 1);
+    Model model(checkpoint, 1);
     model.prepare_sparse(data);
-    Predictor::Session session = model.session();
+    Model::Session session = model.session();
     std::vector<uint32_t> answers;
     for (size_t q = 0; q < 100; ++q) answers.push_back(session.sparse(data_.sample(q), 1).labels(0)[0]);
     return std::pair(numbers(model.sparse_settings().settings), answers);
@@ -346,15 +364,15 @@ TEST(SparsePlanTest, ReadsOnlyWhatWasWritten) {
   EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey, kNeurons, kWidth));
 }
 
-TEST_F(PredictorTest, RefusesWhatItCannotDo) {
-  Predictor model(write_checkpoint(), 1);
+TEST_F(ModelTest, RefusesWhatItCannotDo) {
+  Model model(write_checkpoint(), 1);
   write_synth({.rows_train = 10, .rows_test = 10, .features = 300, .labels = 10, .labels_per_row = 1},
               folder_.path() / "other", false);
   EXPECT_THROW(model.load_data(folder_.path() / "other/test.mlt"), UsageError);
   write_synth({.rows_train = 10, .rows_test = 20, .features = 300, .labels = kLabels, .labels_per_row = 1},
               folder_.path() / "few", false);
   EXPECT_THROW(model.prepare_sparse(model.load_data(folder_.path() / "few/test.mlt")), UsageError);
-  EXPECT_THROW(Predictor(folder_.path() / "nowhere", 1), UsageError);
+  EXPECT_THROW(Model(folder_.path() / "nowhere"), UsageError);
 }
 
 }  // namespace

@@ -1,0 +1,183 @@
+// Model: a trained model, loaded from its checkpoint. It scores samples, one at a time or in batches, and knows what
+// its labels are called and how likely they are right. Verbs, the server, the Python package and C++ programs use it
+// as it is.
+//
+//   const shard::Model model("runs/quickstart");
+//   for (const shard::ScoredLabel& found : model.predict("command line tool for json", 3))
+//     std::cout << found.name << ' ' << found.score << '\n';
+//
+// Samples are scored against every label (dense), or against those that a SparseIndex finds (sparse). The index is
+// built from the weights, whatever sampling the model was trained with.
+//
+// Owns the model. const functions may be called from any thread: a single sample is scored on the calling thread.
+// Functions on batches are not const: one thread may call them, and they use several threads inside.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/array/aligned.h"
+#include "base/parallel/thread_pool.h"
+#include "shard/data/batch/batch.h"
+#include "shard/data/read/sample_reader.h"
+#include "shard/data/store/dataset.h"
+#include "shard/data/store/query_encoder.h"
+#include "shard/inference/calibration.h"
+#include "shard/inference/evaluation.h"
+#include "shard/inference/sparse_index.h"
+#include "shard/inference/sparse_plan.h"
+#include "shard/inference/sparse_tuner.h"
+#include "shard/layers/forward.h"
+#include "shard/layers/network.h"
+#include "shard/layers/scoring/feature_index.h"
+#include "shard/modelet/checkpoint.h"
+
+namespace modelet::shard {
+
+enum class SearchMode : uint8_t { kDense, kSparse };
+
+struct ScoredLabel {
+  uint32_t label = 0;
+  float score = 0;
+  double probability = 0;  // of being right; 0 if the model has no calibration
+  std::string_view name;   // valid as long as the model; empty if it has no names
+};
+
+class Model {
+ public:
+  // Loads a checkpoint's folder, or the best checkpoint of a run (find_model()). Loading, prepare_sparse() and
+  // functions on batches use `threads` threads. `labels`: a file with the names of the labels, one a line. Without it
+  // they come from the run's copy of data.labels, or from that file if it lies in the checkpoint's folder (a model may
+  // be a stranger's: it must not choose among the files of this machine), or from the encoder of the text.
+  // UsageError, FormatError.
+  explicit Model(const std::filesystem::path& checkpoint, unsigned threads = 1,
+                 const std::filesystem::path& labels = {});
+  // The memory that its weights will take.
+  static uint64_t bytes_to_load(const std::filesystem::path& checkpoint);
+
+  const std::filesystem::path& folder() const { return checkpoint_.folder(); }
+  const CheckpointIndex& index() const { return checkpoint_.index(); }
+  const Experiment& experiment() const { return index().experiment; }
+  const DataShape& shape() const { return index().shape; }
+  uint64_t step() const { return index().step; }
+  uint64_t fingerprint() const { return fingerprint_of(index()); }
+  Network& network() { return network_; }
+  const Network& network() const { return network_; }
+
+  // State of the encoder of the model's data (shard/data/encode/encoder.h); empty: XMC text.
+  std::span<const std::byte> encoder() const { return encoder_; }
+  // Makes samples of what the model is asked, as was done with its training data.
+  const QueryEncoder& query_encoder() const { return query_encoder_; }
+  // Opens data for this model: encoded and normalised as it was trained. UsageError if it has other features
+  // or labels.
+  Dataset load_data(const std::filesystem::path& path, const PrepareProgress& progress = {}) const;
+
+  // [labels], or empty if they have no names.
+  std::span<const std::string> label_names() const { return names_.names; }
+  // Whether training had a file of names (data.labels) that is not here.
+  bool misses_names() const { return names_.missing; }
+
+  // With a calibration, predictions have probabilities.
+  const std::optional<Calibration>& calibration() const { return calibration_; }
+  void set_calibration(std::optional<Calibration> calibration) { calibration_ = std::move(calibration); }
+
+  // The k best labels, best first.
+  std::vector<ScoredLabel> predict(const std::string& text, size_t k) const;
+  std::vector<ScoredLabel> predict(const Sample& sample, size_t k,
+                                   SearchMode mode = SearchMode::kDense) const;
+
+  // The same of a batch. Its raw result becomes what predict() returns by interpret(), for which it must have
+  // depth(k) labels for each sample: probabilities are normalised over more labels.
+  void predict(const Batch& batch, size_t k, TopK& best, SearchMode mode = SearchMode::kDense);
+  size_t depth(size_t k) const;
+  std::vector<ScoredLabel> interpret(const TopK& best, size_t sample, size_t k) const;
+
+  // Passes on the k best labels of many samples, a batch at a time and in order. A batch of a stream contains what
+  // has arrived, so a sample never waits for one that has not come. If a sample is malformed, the error is thrown
+  // after the samples before it. limit 0: no limit.
+  using OnBatch = std::function<void(const Batch& batch, const TopK& best)>;
+  void predict(const Dataset& data, std::span<const uint32_t> rows, size_t k, SearchMode mode,
+               const OnBatch& on_batch);
+  void predict(SampleReader& stream, uint64_t limit, size_t k, SearchMode mode, const OnBatch& on_batch);
+  static constexpr size_t kBatch = 512;  // samples scored together
+
+  // The scores of all labels: scores [batch, labels].
+  void score(const Batch& batch, float* scores);
+  // The activations of the last hidden layer [batch, width]; valid until the next batch.
+  ConstMatrix embed(const Batch& batch);
+
+  // Builds the index, tuned on up to kTuningQueries samples, spread evenly over `data`; their labels are
+  // ignored. The same model and data give the same index. What takes long to find out is kept beside the
+  // checkpoint (shard/inference/sparse_plan.h). UsageError if there are fewer than kFewestQueries.
+  static constexpr size_t kTuningQueries = 2000, kFewestQueries = 50;
+  void prepare_sparse(const Dataset& data);
+  bool has_sparse() const { return sparse_ != nullptr; }
+  // The result of tuning: settings, and how often sparse and dense scoring agree on the best label of these
+  // queries.
+  const TunedSparse& sparse_settings() const { return *tuned_; }
+  const SparseIndex& sparse_index() const { return *sparse_; }
+
+  // Scores the samples of one thread, and allocates nothing once it is warm. Must not outlive the model;
+  // prepare_sparse() must be done before.
+  class Session {
+   public:
+    // The k best labels; valid until the next call.
+    const TopK& dense(const Sample& sample, size_t k);
+    const TopK& sparse(const Sample& sample, size_t k);  // after prepare_sparse()
+
+    // The same, written to place `place` of `best`.
+    void sparse(const Sample& sample, size_t place, TopK& best);
+
+   private:
+    friend class Model;
+    explicit Session(const Model& model) : model_(&model) {}
+    const float* hidden(const Sample& sample);
+    const float* direct(const Query& query);
+
+    const Model* model_;
+    AlignedVector<float> activations_[2];  // of one layer and of the next
+    AlignedVector<float> scores_, direct_;
+    std::vector<uint32_t> rows_;  // of the sample's features that have rows, and their values
+    std::vector<float> values_;
+    SparseIndex::Memory scratch_;
+    TopK best_;
+  };
+  Session session() const { return Session(*this); }
+
+ private:
+  struct LabelNames {
+    std::vector<std::string> names;
+    bool missing = false;
+  };
+  LabelNames read_names(const std::filesystem::path& file) const;
+  SparsePlan plan_sparse(const Batch& batch);
+  void predict_sparse(const Batch& batch, size_t k, TopK& best);
+
+  Checkpoint checkpoint_;
+  std::vector<std::byte> encoder_;
+  QueryEncoder query_encoder_;
+  LabelNames names_;
+  std::optional<Calibration> calibration_;
+  ThreadPool pool_;
+  Network network_;
+  ForwardPass pass_;
+  LabelRanker ranker_;
+  std::vector<float> constants_;            // [neurons] of their scores
+  std::optional<FeatureIndex> by_feature_;  // if there are terms beside the network
+  std::optional<TunedSparse> tuned_;
+  std::unique_ptr<SparseIndex> sparse_;
+  std::vector<Session> sessions_;                       // one per thread, for sparse batches
+  mutable std::mutex mutex_;                            // guards idle_
+  mutable std::vector<std::unique_ptr<Session>> idle_;  // for predict() on single samples
+};
+
+}  // namespace modelet::shard
