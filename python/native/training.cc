@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/experiment/experiment.h"
 #include "comm/collectives/group.h"
+#include "node_agent/train/train.h"
 #include "node_agent/train/trainer.h"
 #include "shard/data/store/dataset.h"
 
@@ -78,19 +79,18 @@ class Thrown {
 
 agent::TrainJob make_job(const std::vector<std::string>& keys, const agent::SamplesInMemory& samples,
                          const std::string& out, const std::string& resume) {
-  agent::TrainJob job{.run = "python",
-                      .experiment = parse_experiment("", "the experiment", keys),
-                      .out = out,
-                      .resume = resume,
-                      .in_memory = &samples,
-                      .other_samples = !resume.empty()};
+  const Experiment experiment = parse_experiment("", "the experiment", keys);
   const Normalize as_they_are = Normalize::kNone;
-  job.shape = shard::describe_shape(shard::Dataset::of(samples.train, as_they_are),
-                                    shard::Dataset::of(samples.test, as_they_are));
-  if (const std::string& names = job.experiment.data.labels; !names.empty())
-    shard::load_label_names(names, job.shape.labels);  // predictions will need them
-  job.shape.fingerprint = 0;  // not checked: this one is of the samples before they are normalised
-  job.owner.assign(partition_model(job.experiment, job.shape).size(), 0);
+  DataShape shape = shard::describe_shape(shard::Dataset::of(samples.train, as_they_are),
+                                          shard::Dataset::of(samples.test, as_they_are));
+  if (const std::string& names = experiment.data.labels; !names.empty())
+    shard::load_label_names(names, shape.labels);  // predictions will need them
+  shape.fingerprint = 0;  // not checked: this one is of the samples before they are normalised
+  agent::TrainJob job = agent::job_of_one_node("python", experiment, shape);
+  job.out = out;
+  job.resume = resume;
+  job.in_memory = &samples;
+  job.other_samples = !resume.empty();
   return job;
 }
 

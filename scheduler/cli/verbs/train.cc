@@ -7,11 +7,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/system/file.h"
 #include "base/system/process.h"
 #include "comm/collectives/group.h"
+#include "node_agent/train/train.h"
 #include "node_agent/train/trainer.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/recipe.h"
@@ -47,13 +49,10 @@ uint64_t checkpoint_bytes(const Submission& run) {
 }
 
 void train_here(const Submission& submission, Reporter& reporter) {
-  const size_t modelets = partition_model(submission.experiment, submission.shape).size();
-  agent::Trainer trainer({.run = submission.name,
-                          .experiment = submission.experiment,
-                          .shape = submission.shape,
-                          .owner = std::vector<uint32_t>(modelets, 0),
-                          .out = submission.out,
-                          .resume = submission.resume});
+  agent::TrainJob job = agent::job_of_one_node(submission.name, submission.experiment, submission.shape);
+  job.out = submission.out;
+  job.resume = submission.resume;
+  agent::Trainer trainer(std::move(job));
   std::atomic<bool> learns{false};
   const StopSignals signals([&trainer, &learns] {
     if (!learns) end_from_signal("\nstopped before the first step: there is nothing to save\n");
