@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from modelet import _modelet
 
 Matrix: TypeAlias = npt.ArrayLike | sp.sparray | sp.spmatrix  # what users may give
+Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 def csr(given: Any) -> Any:

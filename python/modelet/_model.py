@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from modelet import _data, _modelet, _rows
-from modelet._data import Matrix
+from modelet import _data, _modelet, _rows, onnx
+from modelet._data import Floats, Matrix
 from modelet._folders import Folder
 
 Questions: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]]
 Rows: TypeAlias = Matrix | Questions
-Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 # A forked child must not find a model in the middle of a call of another thread, which the child does not have.
@@ -118,6 +117,10 @@ class Model:
         """The weights of each label [labels, width]. Labels that occur with the same rows lie close together."""
         return self._native.layers()[-1][0]
 
+    def terms(self) -> list[str]:
+        """What the scores of labels are sums of: "network", which layers() gives, and the terms that pairs() gives."""
+        return self._native.terms
+
     def layers(self) -> list[tuple[Floats, Floats]]:
         """The weights and biases of each layer. Weights are [rows, width] in the first layer, with a row for each of
         row_features(), and [neurons, inputs] in the others."""
@@ -191,8 +194,6 @@ class Model:
 
     def to_onnx(self, path: str | os.PathLike[str], *, input: str = "sparse", k: int | None = None) -> None:
         """Writes the model as an ONNX file; see modelet.onnx.export."""
-        from modelet import onnx
-
         onnx.export(self, path, input=input, k=k)
 
     def _kept_folder(self) -> Path:

@@ -15,21 +15,34 @@ Outputs: scores [rows, labels] (logits) or, with k, the best of them: labels [ro
 The graph also normalises the rows. Words must be encoded before: Model.encode().
 """
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from modelet import _data, _modelet
-from modelet._data import Matrix
+from modelet._data import Floats, Matrix
 
-if TYPE_CHECKING:
-    from modelet._model import Floats, Model
+Layers = list[tuple[Floats, Floats]]
+Pairs = tuple[Any, Any]  # CSR matrices
 
-    Layers = list[tuple[Floats, Floats]]
-    Pairs = tuple[Any, Any]  # CSR matrices
 
+class Described(Protocol):
+    """What a graph is built of; a modelet.Model."""
+
+    @property
+    def features(self) -> int: ...
+    @property
+    def labels(self) -> int: ...
+    @property
+    def experiment(self) -> str: ...
+    def terms(self) -> list[str]: ...
+    def layers(self) -> Layers: ...
+    def row_features(self) -> npt.NDArray[np.int64]: ...
+    def pairs(self) -> Pairs | None: ...
+
+
+_TERMS = {"network", "centroids", "classifiers", "exclusion"}  # of scores: all but the network are in pairs()
 _OPSET = 18  # ScatterND with "add", as ScatterElements
 _SMALLEST_LENGTH = 1e-36  # of a row; a shorter one counts as zero (shard/data/read/sample.h)
 _LARGEST_DENSE = 1 << 28  # elements of the direct path as a matrix
@@ -45,14 +58,15 @@ def inputs(X: Matrix) -> dict[str, npt.NDArray[Any]]:
             "rows": np.array([rows.shape[0]], np.int64)}
 
 
-def export(model: "Model", path: str | os.PathLike[str], *, input: str = "sparse", k: int | None = None) -> None:
-    """Writes a modelet.Model to `path`. Needs the package onnx."""
+def export(model: Described, path: str | os.PathLike[str], *, input: str = "sparse", k: int | None = None) -> None:
+    """Writes a model to `path`. Needs the package onnx."""
     import onnx
 
     if input not in ("sparse", "dense"):
         raise ValueError(f"input is {input!r}; it is 'sparse' or 'dense'")
+    if unknown := [term for term in model.terms() if term not in _TERMS]:
+        raise _modelet.Error(f"an ONNX file of this version cannot say what this model scores with: {', '.join(unknown)}")
     parts = _Parts(model)
-    _require_complete(model, parts)
     pairs = parts.pairs
     if input == "dense" and pairs is not None and len(parts.features) * model.labels > _LARGEST_DENSE:
         raise _modelet.UsageError("the direct path of this model is too large for a dense matrix: take input='sparse'")
@@ -72,22 +86,12 @@ def export(model: "Model", path: str | os.PathLike[str], *, input: str = "sparse
     onnx.checker.check_model(path)
 
 
-def _normalises(model: "Model") -> bool:
-    return 'normalize = "l2"' in model.experiment
-
-
-def _unit(X: Any) -> Any:
-    """Scales rows to length one. Rows of zeros stay as they are."""
-    lengths = np.sqrt(X.multiply(X).sum(axis=1))
-    return X.multiply(1 / np.where(lengths > 0, lengths, 1)[:, None]).tocsr()
-
-
 class _Parts:
     """The weights of a model, with rows only for features that say something."""
 
-    def __init__(self, model: "Model") -> None:
-        self.layers: "Layers" = model.layers()
-        self.pairs: "Pairs | None" = model.pairs()
+    def __init__(self, model: Described) -> None:
+        self.layers = model.layers()
+        self.pairs = model.pairs()
         self.features = own = model.row_features()
         if self.pairs is not None:
             of_unit, of_value = self.pairs
@@ -109,35 +113,15 @@ class _Parts:
         return begin, rows
 
 
-def _require_complete(model: "Model", parts: "_Parts") -> None:
-    """Checks that these parts are the whole model: the file would lack a part that this module does not know."""
-    layers, pairs = parts.layers, parts.pairs
-    random = np.random.default_rng(0)
-    columns = random.choice(parts.features, size=(4, min(8, len(parts.features))))
-    rows = np.repeat(np.arange(4), columns.shape[1])
-    X = sp.csr_array((random.random(columns.size, np.float32), (rows, columns.ravel())), shape=(4, model.features))
-    scores = model.scores(X)
-    if _normalises(model):
-        X = _unit(X)
-    X = X.tocsr()[:, parts.features]
-    hidden = np.maximum(X @ layers[0][0] + layers[0][1], 0)
-    for weights, bias in layers[1:-1]:
-        hidden = np.maximum(hidden @ weights.T + bias, 0)
-    expected = hidden @ layers[-1][0].T + layers[-1][1]
-    if pairs is not None:
-        expected = expected + (_unit(X) @ pairs[0] + X @ pairs[1]).toarray()
-    if not np.allclose(scores, expected, rtol=1e-3, atol=1e-3 * np.abs(scores).max()):
-        raise _modelet.Error("this model scores with more than its layers, which an ONNX file of this version cannot say")
-
-
 class _Graph:
     """The nodes, constants and inputs of a graph that is being built."""
 
-    def __init__(self, model: "Model", parts: "_Parts") -> None:
+    def __init__(self, model: Described, parts: _Parts) -> None:
         self.nodes: list[Any] = []  # of onnx: nodes, tensors, descriptions of inputs
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
-        self._parts, self._layers, self._pairs, self._normalise = parts, parts.layers, parts.pairs, _normalises(model)
+        self._parts, self._layers, self._pairs = parts, parts.layers, parts.pairs
+        self._normalise = 'normalize = "l2"' in model.experiment
         self._features, self._labels = model.features, model.labels
 
     def _node(self, kind: str, arguments: list[str], **attributes: Any) -> str:
@@ -234,12 +218,12 @@ class _Graph:
                 hidden = self._node("Relu", [hidden])
         return hidden
 
-    def dense_pairs(self, scores: str, pairs: "Pairs") -> str:
+    def dense_pairs(self, scores: str, pairs: Pairs) -> str:
         of_unit, of_value = (self._constant(part.toarray()) for part in pairs)
         scores = self._node("Add", [scores, self._node("MatMul", [self._unit_X, of_unit])])
         return self._node("Add", [scores, self._node("MatMul", [self._X, of_value])])
 
-    def sparse_pairs(self, scores: str, pairs: "Pairs") -> str:
+    def sparse_pairs(self, scores: str, pairs: Pairs) -> str:
         """Each non-zero becomes as many entries as its feature has pairs. `owner` is the non-zero that an entry belongs to."""
         from onnx import numpy_helper
 
@@ -262,10 +246,10 @@ class _Graph:
         def part(matrix: Any, value: str) -> str:
             return self._node("Mul", [self._node("Gather", [self._constant(matrix.data), pair]), self._node("Gather", [value, owner])])
 
-        said = self._node("Add", [part(of_unit, self._of_unit), part(of_value, self._value)])
+        added = self._node("Add", [part(of_unit, self._of_unit), part(of_value, self._value)])
         label = self._node("Gather", [self._constant(of_unit.indices.astype(np.int64)), pair])
         row = self._node("Mul", [self._node("Gather", [self._row, owner]), self._integers(self._labels)])
-        flat = self._node("ScatterElements", [self._node("Reshape", [scores, self._integers(-1)]), self._node("Add", [row, label]), said],
+        flat = self._node("ScatterElements", [self._node("Reshape", [scores, self._integers(-1)]), self._node("Add", [row, label]), added],
                           axis=0, reduction="add")
         return self._node("Reshape", [flat, self._integers(-1, self._labels)])
 

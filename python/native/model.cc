@@ -199,6 +199,12 @@ std::vector<std::optional<size_t>> Model::places(const std::vector<nb::bytes>& n
   return places;
 }
 
+Names Model::terms() const {
+  Names names;
+  for (const auto& term : model_.network().scoring().terms()) names.append(python_string(term->name()));
+  return names;
+}
+
 nb::list Model::layers() const {
   const shard::Network& network = model_.network();
   nb::list layers;

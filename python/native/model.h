@@ -57,6 +57,8 @@ class Model {
   std::vector<std::optional<size_t>> places(const std::vector<nanobind::bytes>& named,
                                             const std::string& where) const;
 
+  // The names of the terms of a score (shard/layers/scoring/terms.h): the network, and those of pairs().
+  Names terms() const;
   // For each layer its weights and biases. Weights are [features, width] in the first layer and [neurons,
   // inputs] in the others. The last layer's neurons are in the order of the labels, and its weights and
   // biases are those with which labels are scored.

@@ -70,6 +70,7 @@ NB_MODULE(_modelet, m) {
       .def_prop_ro("reading", &Model::reading)
       .def_prop_ro("columns", &Model::columns)
       .def_prop_ro("label_names", &Model::label_names)
+      .def_prop_ro("terms", &Model::terms)
       .def(
           "best", &Model::best, "samples"_a, "k"_a,
           nb::sig(
