@@ -13,9 +13,7 @@
 #include "base/system/log.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
-#include "shard/kernels/elementwise.h"
 #include "shard/kernels/row_dots.h"
-#include "shard/kernels/row_sums.h"
 #include "shard/layers/scoring/classifiers.h"
 #include "shard/modelet/state.h"
 
@@ -268,47 +266,6 @@ void Model::predict_sparse(const Batch& batch, size_t k, TopK& best) {
   });
 }
 
-const float* Model::Session::hidden(const Sample& sample) {
-  const Network& network = model_->network_;
-  std::span<const uint32_t> entry_rows = sample.features;
-  std::span<const float> entry_values = sample.values;
-  if (const FeatureRows& rows = network.features(); !rows.all()) {
-    rows_.clear();
-    values_.clear();
-    for (size_t i = 0; i < sample.features.size(); ++i)
-      if (const uint32_t row = rows.row(sample.features[i]); row != FeatureRows::kNone) {
-        rows_.push_back(row);
-        values_.push_back(sample.values[i]);
-      }
-    entry_rows = rows_;
-    entry_values = values_;
-  }
-  size_t layer = 0;
-  for (const uint32_t width : network.experiment().model.hidden) {
-    AlignedVector<float>& out = activations_[layer % 2];
-    const float* in = activations_[(layer + 1) % 2].data();
-    out.resize(width);
-    for (const auto& modelet : network.modelets()) {
-      const ModeletSpec& spec = modelet->spec();
-      if (spec.layer != layer) continue;
-      const Parameters& p = modelet->parameters();
-      float* sums = out.data() + spec.begin;
-      if (layer == 0) {
-        p.with_weights([&](const auto* weights, size_t stride) {
-          kernels::weighted_row_sum(entry_rows.data(), entry_values.data(), entry_rows.size(), weights,
-                                    stride, weights + (p.rows() - 1) * stride, sums, p.cols());
-        });
-      } else {
-        kernels::row_dots(p.floats().data, p.floats().stride, p.rows(), in, p.cols(), sums);
-        for (size_t r = 0; r < p.rows(); ++r) sums[r] += p.bias(r);
-      }
-    }
-    kernels::relu(out.data(), width);
-    ++layer;
-  }
-  return activations_[(layer + 1) % 2].data();
-}
-
 // What terms beside the network add to the logits [neurons]; null: there are none.
 const float* Model::Session::direct(const Query& query) {
   if (!model_->by_feature_) return nullptr;
@@ -318,7 +275,7 @@ const float* Model::Session::direct(const Query& query) {
 }
 
 const TopK& Model::Session::dense(const Sample& sample, size_t k) {
-  const Query query{sample, hidden(sample)};
+  const Query query{sample, forward_.run(model_->network_, sample)};
   const float* const direct = this->direct(query);
   const Scoring& scoring = model_->network_.scoring();
   best_.reset(1, k);
@@ -351,7 +308,7 @@ const TopK& Model::Session::sparse(const Sample& sample, size_t k) {
 
 void Model::Session::sparse(const Sample& sample, size_t place, TopK& best) {
   MODELET_CHECK(model_->sparse_ != nullptr, "prepare_sparse() first");
-  const Query query{sample, hidden(sample)};
+  const Query query{sample, forward_.run(model_->network_, sample)};
   model_->sparse_->rank(query.hidden, direct(query), scratch_, place, best);
 }
 

@@ -140,14 +140,11 @@ class Model {
    private:
     friend class Model;
     explicit Session(const Model& model) : model_(&model) {}
-    const float* hidden(const Sample& sample);
     const float* direct(const Query& query);
 
     const Model* model_;
-    AlignedVector<float> activations_[2];  // of one layer and of the next
+    SampleForward forward_;
     AlignedVector<float> scores_, direct_;
-    std::vector<uint32_t> rows_;  // of the sample's features that have rows, and their values
-    std::vector<float> values_;
     SparseIndex::Memory scratch_;
     TopK best_;
   };

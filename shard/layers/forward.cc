@@ -45,4 +45,16 @@ void forward(Network& network, const Batch& batch, ForwardPass& pass) {
   }
 }
 
+const float* SampleForward::run(const Network& network, const Sample& sample) {
+  for (size_t layer = 0; layer < network.hidden_layers(); ++layer) {
+    AlignedVector<float>& out = activations_[layer % 2];
+    out.resize(network.experiment().model.hidden[layer]);
+    if (layer == 0)
+      network.input().forward(sample, memory_, out.data());
+    else
+      network.hidden(layer).forward(activations_[(layer + 1) % 2].data(), out.data());
+  }
+  return activations_[(network.hidden_layers() + 1) % 2].data();
+}
+
 }  // namespace modelet::shard

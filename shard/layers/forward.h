@@ -1,14 +1,15 @@
-// The forward pass of a batch through the hidden layers. Training, evaluation over a group
+// The forward pass through the hidden layers, of a batch or of one sample. Training, evaluation over a group
 // (node_agent/step/sharded_forward.h) and a trained model in one process (shard/inference/model.h) share it.
 //
-// For each layer and micro-batch: compute() fills the columns of the modelets that the network holds; when all
+// For each layer and micro-batch of a batch, compute() fills the columns of the modelets that the network holds; when all
 // columns are there, complete() makes the transposed copy, which the next layer and the output layer read too.
-// One thread, parallel inside.
+// One thread, parallel inside. SampleForward does all work on the calling thread.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
+#include "base/array/aligned.h"
 #include "base/array/matrix.h"
 #include "base/array/sample_range.h"
 #include "shard/data/batch/batch.h"
@@ -38,5 +39,16 @@ void complete(Network& network, ForwardPass& pass, size_t layer, size_t range);
 
 // All layers of a network that is whole, with the batch as one range.
 void forward(Network& network, const Batch& batch, ForwardPass& pass);
+
+// One sample. Allocates nothing once it is warm.
+class SampleForward {
+ public:
+  // The activations of the last hidden layer of a network that is whole; valid until the next call.
+  const float* run(const Network& network, const Sample& sample);
+
+ private:
+  AlignedVector<float> activations_[2];  // of one layer and of the next
+  InputLayer::SampleMemory memory_;
+};
 
 }  // namespace modelet::shard

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/gemm.h"
+#include "shard/kernels/row_dots.h"
 #include "shard/layers/activation.h"
 
 namespace modelet::shard {
@@ -58,6 +59,16 @@ void HiddenLayer::forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out)
       for (size_t s = 0; s < in.rows; ++s)
         for (size_t n = 0; n < count; ++n) out.row(s)[modelet->spec().begin + begin + n] = z[n * columns + s];
     });
+  }
+}
+
+void HiddenLayer::forward(const float* in, float* out) const {
+  for (const Modelet* modelet : modelets_) {
+    const Parameters& p = modelet->parameters();
+    float* sums = out + modelet->spec().begin;
+    kernels::row_dots(p.floats().data, p.floats().stride, p.rows(), in, p.cols(), sums);
+    for (size_t r = 0; r < p.rows(); ++r) sums[r] += p.bias(r);
+    activate(sums, p.rows());
   }
 }
 

@@ -22,6 +22,8 @@ class HiddenLayer {
 
   // in [batch, inputs], in_transposed [inputs, padded batch]; fills the own columns of `out` [batch, width].
   void forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out);
+  // The same for one sample: in [inputs], out [width]. Any thread.
+  void forward(const float* in, float* out) const;
 
   // in_gradient [batch, inputs] = this node's partial sums of the gradient with respect to the layer's input:
   // over own columns.

@@ -30,6 +30,7 @@ class SparseInput : public InputLayer {
   SparseInput(std::vector<Parameters> runs, const FeatureRows& features, ThreadPool& pool);
 
   void forward(const Batch& batch, SampleRange range, Matrix out) override;
+  void forward(const Sample& sample, SampleMemory& memory, float* out) const override;
   double gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient) override;
   void update(const Batch& batch, ConstMatrix pre_gradient, const UpdateRule& rule) override;
 
@@ -88,6 +89,30 @@ void SparseInput::forward(const Batch& batch, SampleRange range, Matrix out) {
         activate(h, p.cols());
       }
   });
+}
+
+void SparseInput::forward(const Sample& sample, SampleMemory& memory, float* out) const {
+  std::span<const uint32_t> rows = sample.features;
+  std::span<const float> values = sample.values;
+  if (!features_.all()) {
+    memory.rows.clear();
+    memory.values.clear();
+    for (size_t i = 0; i < sample.features.size(); ++i)
+      if (const uint32_t row = features_.row(sample.features[i]); row != FeatureRows::kNone) {
+        memory.rows.push_back(row);
+        memory.values.push_back(sample.values[i]);
+      }
+    rows = memory.rows;
+    values = memory.values;
+  }
+  for (const Parameters& p : runs_) {
+    float* h = out + p.first_column();
+    p.with_weights([&](const auto* weights, size_t stride) {
+      kernels::weighted_row_sum(rows.data(), values.data(), rows.size(), weights, stride,
+                                weights + (p.rows() - 1) * stride, h, p.cols());
+    });
+    activate(h, p.cols());
+  }
 }
 
 // Calls use(parameters, count, known, row, gradients) for all rows that the batch touches, in pieces: row(i)

@@ -23,6 +23,12 @@ class InputLayer {
 
   // Fills the own columns of the range's rows of `out` [batch, width].
   virtual void forward(const Batch& batch, SampleRange range, Matrix out) = 0;
+  // The same for one sample: out [width]. Any thread, with a memory of its own.
+  struct SampleMemory {
+    std::vector<uint32_t> rows;
+    std::vector<float> values;
+  };
+  virtual void forward(const Sample& sample, SampleMemory& memory, float* out) const = 0;
 
   // For batches of training data. pre_gradient [batch, width]: gradient of the loss with respect to the
   // layer's pre-activations; only own columns are read.

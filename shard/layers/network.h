@@ -35,8 +35,10 @@ class Network {
   void initialise();
 
   InputLayer& input() { return *input_; }
+  const InputLayer& input() const { return *input_; }
   // Dense hidden layers: layer 1 .. hidden_layers() - 1 of the partition.
   HiddenLayer& hidden(size_t layer) { return *hidden_[layer - 1]; }
+  const HiddenLayer& hidden(size_t layer) const { return *hidden_[layer - 1]; }
   OutputLayer& output() { return *output_; }
   // How labels are scored. Terms may be added.
   Scoring& scoring() { return *scoring_; }

@@ -13,6 +13,7 @@
 #include "base/system/file.h"
 #include "shard/data/batch/split.h"
 #include "shard/kernels/elementwise.h"
+#include "shard/kernels/gemm.h"
 #include "shard/kernels/row_dots.h"
 #include "shard/modelet/state.h"
 #include "shard/synth/synth.h"
