@@ -14,8 +14,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -133,6 +136,14 @@ void require_descriptors(uint64_t more, const std::string& what) {
     throw Error(what + " needs " + std::to_string(needed) + " open files, and this process may have " +
                 std::to_string(limit) + ": raise the limit (ulimit -Hn " + std::to_string(needed) +
                 ", LimitNOFILE of a systemd unit, --ulimit nofile of a container)");
+}
+
+void require_threads(size_t more) {
+  std::mutex all_started;
+  std::vector<std::jthread> threads;
+  const std::lock_guard lock(all_started);  // released first: then they end
+  for (size_t i = 0; i < more; ++i)
+    threads.emplace_back([&all_started] { const std::lock_guard wait(all_started); });
 }
 
 void require_room(const std::filesystem::path& folder, uint64_t bytes) {

@@ -1,6 +1,7 @@
 // What a program asks of its own process: signals, its parent, limits of memory, files and disks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -55,6 +56,9 @@ uint64_t descriptor_limit();
 // Throws Error, with the number and what to do, unless so many more files may be opened. `what` needs them: a program
 // says so before it begins, because some libraries end the process when they get none.
 void require_descriptors(uint64_t more, const std::string& what);
+// Throws std::system_error, as the start of a thread does, unless so many more threads can be started now. For
+// libraries that end the process when they get none.
+void require_threads(size_t more);
 
 // Throws Error unless files can be made in `folder`, or in the nearest folder above it that exists, and its disk has
 // room for so many more bytes. A quota may still be smaller.

@@ -63,7 +63,9 @@ void prepare(zmq::socket_t& socket, std::string_view endpoint, bool to_listen) {
 
 zmq::context_t make_context() {
   constexpr uint64_t kOfContext = 24;  // with its threads, a socket and that socket's helpers
+  constexpr size_t kThreads = 3;       // the context's two, and one that watches a socket
   require_descriptors(kOfContext, "a connection");
+  require_threads(kThreads);
   return zmq::context_t();
 }
 

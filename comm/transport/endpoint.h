@@ -15,8 +15,8 @@ class socket_t;
 
 namespace modelet::comm {
 
-// For the sockets of one object. Throws Error if too few files may be opened for them: then ZeroMQ would end the
-// process.
+// For the sockets of one object. Throws Error if too few files may be opened for them, and std::system_error if too
+// few threads can be started: then ZeroMQ would end the process.
 zmq::context_t make_context();
 
 // Throws UsageError, which says what is wrong. A port is 1 to 65535 or, to listen, "*" for a free one.

@@ -3,8 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <string>
+#include <system_error>
 #include <zmq.hpp>
 
 #include "base/error.h"
@@ -54,6 +59,29 @@ TEST(Endpoint, IsRefusedWithTheReason) {
                                                       HasSubstr("tcp://127.0.0.1:5570"), HasSubstr(why)))
           << endpoint;
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose threads take other memory
+// Without memory for the stack of a thread; a limit of threads would not hold for root. ZeroMQ starts its threads with
+// the first socket, and ends the process if it gets none.
+void open_socket_without_threads() {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t most = pages * static_cast<uint64_t>(::getpagesize()) + (rlim_t{4} << 20);
+  const rlimit limit{most, most};
+  if (::setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(9);
+  try {
+    zmq::context_t context = make_context();
+    const zmq::socket_t socket(context, zmq::socket_type::dealer);
+  } catch (const std::system_error& error) {
+    std::_Exit(error.code() == std::errc::resource_unavailable_try_again ? 1 : 2);
+  }
+  std::_Exit(0);
+}
+
+TEST(Endpoint, ThreadsAreTriedBeforeZeroMqNeedsThem) {
+  EXPECT_EXIT(open_socket_without_threads(), testing::ExitedWithCode(1), "");
+}
+#endif
 
 TEST(Endpoint, MessagesArriveOverBothProtocols) {
   zmq::context_t context;
