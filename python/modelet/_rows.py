@@ -132,7 +132,9 @@ def _by_column(native: _modelet.Model, names: Sequence[Any], columns: Sequence[A
 
 def _values(column: Any) -> list[Any]:
     values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-    kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower().removesuffix("[pyarrow]")
+    kind = getattr(column, "dtype", getattr(column, "type", ""))
+    kind = getattr(getattr(kind, "categories", None), "dtype", kind)  # of the values of a column of categories
+    kind = str(kind).lower().removesuffix("[pyarrow]")
     if narrow := _NARROW.get(kind):
         # The values may have been widened: 0.1 is then 0.10000000149011612.
         return [None if _is_missing(value) else narrow(value) for value in values]

@@ -116,7 +116,8 @@ def test_other_numbers_and_truth(tmp_path):
                   [np.float32(0.1), np.float32(1e-5), fractions.Fraction("12345.678"), decimal.Decimal("1E+22"), "True", "False"]):
         assert same(model.encode([{"c": value, "n": 1, "b": 1, "d": "d"} for value in given]), expected), given
     narrow = pd.DataFrame({"c": np.array([0.1, 1e-5, 12345.678], np.float32), "n": True, "b": 1, "d": "d"})
-    for frame in (narrow, pl.DataFrame({name: narrow[name].to_numpy() if name == "c" else narrow[name].tolist() for name in narrow})):
+    for frame in (narrow, narrow.astype({"c": "category"}),
+                  pl.DataFrame({name: narrow[name].to_numpy() if name == "c" else narrow[name].tolist() for name in narrow})):
         assert same(model.encode(frame), expected[:3])
     half = pd.DataFrame({"c": np.array([0.1], np.float16), "n": 1, "b": 1, "d": "d"})
     assert same(model.encode(half), expected[:1])
