@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text/printable.h"
 #include "scheduler/access/permission.h"
 #include "scheduler/core/core.h"
 #include "scheduler/core/submission.h"
@@ -129,14 +130,27 @@ void Core::forget_run(std::map<uint64_t, Run>::iterator run) {
 }
 
 // Runs of other users are listed, because a user's run may have to wait for them. Their details are not
-// shown.
+// shown. Of old runs, texts are left out that would make the list longer than a message may be.
 void Core::on(const std::string& peer, const msg::ListRunsT&) {
+  constexpr size_t kMostTexts = msg::kMaxControlBytes / 2, kAroundText = 12, kShort = 64;  // bytes
   msg::RunListT list;
-  for (const auto& [id, run] : pool_.runs) {
+  size_t room = kMostTexts;
+  const auto has_room = [&](size_t bytes) {
+    if (bytes > room) return false;
+    room -= bytes;
+    return true;
+  };
+  for (auto each = pool_.runs.rbegin(); each != pool_.runs.rend(); ++each) {
+    const Run& run = each->second;
     auto status = std::make_unique<msg::RunStatusT>(run.status(pool_.now));
     if (!may_lead(sender_, run.submitter)) status->detail.clear();
+    if (!has_room(status->detail.size())) status->detail = printable(status->detail, kShort);
+    size_t of_names = 0;
+    for (const std::string& name : status->node_names) of_names += name.size() + kAroundText;
+    if (!has_room(of_names)) status->node_names.clear();
     list.runs.push_back(std::move(status));
   }
+  std::ranges::reverse(list.runs);
   pool_.send(peer, std::move(list));
 }
 

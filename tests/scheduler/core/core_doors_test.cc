@@ -395,6 +395,21 @@ TEST_F(DoorsTest, OthersSeeThatARunIsThereAndNotWhatItSays) {
   EXPECT_EQ(detail(Role::kUser, "bob"), "");
 }
 
+TEST_F(DoorsTest, TheListOfRunsFitsIntoAMessage) {
+  constexpr size_t kRuns = 1000, kOfEncryption = 64;
+  add_agents(1);
+  for (size_t i = 0; i < kRuns; ++i)
+    pool.receive("a", done(submit(1), Outcome::Failed, 0, std::string(5000, 'w')));
+  pool.receive("client", msg::ListRunsT{});
+  auto lists = pool.take<msg::RunListT>("client");
+  ASSERT_EQ(lists.size(), 1u);
+  ASSERT_EQ(lists[0].runs.size(), kRuns);
+  const msg::RunStatusT newest = *lists[0].runs.back(), oldest = *lists[0].runs.front();
+  EXPECT_EQ(newest.detail, pool.run(newest.run).detail);
+  EXPECT_THAT(oldest.detail, HasSubstr("failed at step 0: www"));
+  EXPECT_LE(msg::encode(std::move(lists[0])).size(), msg::kMaxControlBytes - kOfEncryption);
+}
+
 TEST_F(DoorsTest, OnlyAdministratorsPutARunBeforeThoseOfOthers) {
   const auto answer = [&](Role role, int32_t priority) {
     msg::SubmitT submit = submission(1);
