@@ -314,7 +314,9 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
     queue_moves_ = true;
     return;
   }
-  if (message.run == 0 || node.run != message.run || node.epoch != message.epoch)
+  // With an outcome that there is not, the record of the run could not be read again.
+  if (message.run == 0 || node.run != message.run || node.epoch != message.epoch ||
+      message.outcome > msg::Outcome::Failed)
     return ignore(node, "a report of an end");
   Run& run = pool_.runs.at(message.run);
   Run::Member* member = run.member(found->first);

@@ -256,6 +256,14 @@ TEST_F(DoorsTest, AnEventThatThrowsEndsNothing) {
 
 // ---- names and claims
 
+TEST_F(DoorsTest, AnOutcomeThatThereIsNotEndsNoRun) {
+  const uint64_t run = running(1, 10);
+  pool.receive("a", done(run, static_cast<Outcome>(200), 10));
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+  pool.restart();
+  EXPECT_EQ(pool.run(run).run, run) << "its record can be read";
+}
+
 TEST_F(DoorsTest, ANameStaysWithTheKeyThatRegisteredIt) {
   EXPECT_TRUE(registers("p", "one", registration("a", 1)));
   EXPECT_FALSE(registers("q", "two", registration("a", 2)));
