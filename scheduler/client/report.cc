@@ -105,6 +105,11 @@ std::string slowest_text(const json& event) {
   return fmt::format("  slowest {} +{:.0f} %", slowest, 100 * (most / others - 1));
 }
 
+// "200/800"; "200" if the total is not known: who begins to watch late is not told of the start.
+std::string of_total(uint64_t done, uint64_t total) {
+  return total > 0 ? fmt::format("{}/{}", done, total) : std::to_string(done);
+}
+
 }  // namespace
 
 std::string figure_title(const std::string& name) {
@@ -209,10 +214,10 @@ void Reporter::show_preparing(const json& event) {
 
 void Reporter::show_evaluating(const json& event) {
   const uint64_t rows = count(event, "rows"), total = count(event, "total_rows");
-  progress(
-      total > 0 ? static_cast<double>(rows) / static_cast<double>(total) : 1,
-      fmt::format("step {}/{}  evaluates {} data  {} of {} samples  ETA {}", count(event, "step"), steps_,
-                  text(event, "data"), rows, total, duration_text(number(event, "eta_seconds").value_or(0))));
+  progress(total > 0 ? static_cast<double>(rows) / static_cast<double>(total) : 1,
+           fmt::format("step {}  evaluates {} data  {} of {} samples  ETA {}",
+                       of_total(count(event, "step"), steps_), text(event, "data"), rows, total,
+                       duration_text(number(event, "eta_seconds").value_or(0))));
 }
 
 void Reporter::show_started(const json& event) {
@@ -227,7 +232,8 @@ void Reporter::show_started(const json& event) {
 
 void Reporter::show_progress(const json& event) {
   const uint64_t step = count(event, "step");
-  std::string shown = fmt::format("epoch {}/{}  step {}/{}", count(event, "epoch"), epochs_, step, steps_);
+  std::string shown =
+      fmt::format("epoch {}  step {}", of_total(count(event, "epoch"), epochs_), of_total(step, steps_));
   if (steps_ > 0) shown += fmt::format("  {}%", 100 * step / steps_);
   shown += fmt::format("  {} samples/s  ETA {}  loss {}", number_text(event, "samples_per_second", "{:.0f}"),
                        duration_text(number(event, "eta_seconds").value_or(0)),
@@ -245,7 +251,7 @@ void Reporter::show_epoch(const json& event) {
   for (const json& judged : {event, event.value("validation", json::object())})
     p_at_1_ = number(judged, "p_at_1").value_or(p_at_1_);
   const std::string shown =
-      fmt::format("epoch {}/{}  loss {}{}  {} of training  step {}", count(event, "epoch"), epochs_,
+      fmt::format("epoch {}  loss {}{}  {} of training  step {}", of_total(count(event, "epoch"), epochs_),
                   number_text(event, "loss", "{:.4f}"), main_figures_text(event),
                   duration_text(number(event, "train_seconds").value_or(0)), count(event, "step"));
   print(terminal_.there() ? fitted(shown, terminal_.columns()) : shown, Style::kPlain);

@@ -75,6 +75,14 @@ TEST(Reporter, FiguresThatDoNotExistAreLeftOut) {
   EXPECT_THAT(shown.people, Not(HasSubstr("AUC")));
 }
 
+TEST(Reporter, TotalsThatWereNotToldAreLeftOut) {
+  const json epoch = {{"event", "epoch"}, {"epoch", 2}, {"step", 200}, {"loss", 3.5}, {"train_seconds", 1}};
+  const std::string late = show(false, false, {kProgress, epoch}).people;
+  EXPECT_THAT(late, HasSubstr("epoch 2  step 200  "));
+  EXPECT_THAT(late, HasSubstr("epoch 2  loss 3.5000"));
+  EXPECT_THAT(show(false, false, {kStarted, epoch}).people, HasSubstr("epoch 2/8  loss"));
+}
+
 TEST(Reporter, PlainLinesWithoutATerminal) {
   const Shown shown = show(false, false, {kStarted, kProgress});
   EXPECT_EQ(shown.machines, "");
