@@ -32,7 +32,7 @@
 namespace modelet::comm::control {
 
 // 6: data sockets know their peers by keys instead of routing ids, and shapes say how many features occur.
-inline constexpr uint16_t kControlVersion = 6;
+inline constexpr uint16_t kControlVersion = 7;
 // Bytes of one message. The largest ones hold an experiment and the owners of its modelets.
 inline constexpr size_t kMaxControlBytes = size_t{4} << 20;
 

@@ -105,7 +105,7 @@ def train_alone(programs, experiment, settings, folder):
 
 
 def train_on_agents(programs, experiment, settings, folder):
-    with pools.Pool(programs, folder) as pool:
+    with pools.Pool(programs, folder, "--store", folder / "store") as pool:
         start_agents(pool, programs, folder)
         command = pool.client("submit", experiment, "--nodes", AGENTS, "--out", folder / "run", "--watch")
         measuring.run_json_lines(command + pools.as_options([*settings, *pools.EXACT]))

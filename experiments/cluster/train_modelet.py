@@ -43,7 +43,7 @@ def train(cluster, programs, experiment, settings=(), threads=1, keys=False, wat
     """Trains on all nodes of a cluster with `threads` threads each. programs: the folder of modelet, modelet-agent and modelet-scheduler.
     keys: all connections are encrypted and authenticated, with keys made for this run. watch: called with each "progress" event when it
     comes. curve_test: a test file on which P@1 is measured every LOG_EVERY steps, with the checkpoints of a second run with the same
-    seed. Without it the curve has a point for each epoch. snapshots: the run has no folder that the nodes share. They keep its snapshots.
+    seed. Without it the curve has a point for each epoch. snapshots: the nodes make snapshots as often as they find good, and else none.
 
     Returns {"seconds_per_step", "samples_per_second", "sent_bytes": of each node and step, as the shapers counted,
     "own_meter_bytes": payload of a node and step, by Modelet's own meter, "compute_seconds", "codec_seconds", "wait_seconds": of
@@ -64,8 +64,7 @@ class _Run:
             self._make_keys()
         elif not self._knows("--insecure", "modelet", "submit"):
             self.user_options = []
-        if snapshots:
-            self.listen_options += ["--state", folder / "state", "--data-port", PORT + 1]
+        self.listen_options += ["--state", folder / "state", "--data-port", PORT + 1]
 
     def _make_keys(self):
         public = {name: subprocess.run([self.programs / "modelet", "keygen", self.folder / f"{name}.key"], check=True, stdout=subprocess.PIPE,
@@ -126,11 +125,11 @@ class _Run:
     def _events(self, experiment, settings, out):
         """Submits a run with the folder `out`, and yields its events as they come, up to "finished"."""
         command = [self.programs / "modelet", "submit", experiment.resolve(), "--scheduler", self.endpoint, *self.user_options, "--nodes",
-                   self.cluster.size, *([] if self.snapshots else ["--out", self.folder / out]), "--watch", "--json"]
-        for setting in (f"train.log_every={LOG_EVERY}", *settings):
+                   self.cluster.size, "--out", self.folder / out, "--watch", "--json"]
+        for setting in (f"train.log_every={LOG_EVERY}", *([] if self.snapshots else ["cluster.snapshot_every=1000000"]), *settings):
             command += ["--set", setting]
         with open(self.folder / "submit.log", "wb") as log:
-            submit = self.processes["submit"] = self.cluster.start(clusters.SWITCH, command, cwd=self.folder if self.snapshots else None, stdout=subprocess.PIPE, stderr=log, text=True)
+            submit = self.processes["submit"] = self.cluster.start(clusters.SWITCH, command, stdout=subprocess.PIPE, stderr=log, text=True)
         finished = False
         with submit.stdout as lines:
             for event in map(json.loads, lines):
@@ -249,7 +248,7 @@ def main():
     variant.add_argument("--keys", action="store_true", help="encrypted and authenticated, with keys made for this run")
     variant.add_argument("--compare-keys", action="store_true", help="runs without and with keys in turn, and prints the ratios of their step times")
     variant.add_argument("--compare-build", type=pathlib.Path, metavar="FOLDER",
-                         help="the programs of another build with a folder that the nodes share, and those of this one whose nodes keep snapshots, in turn; "
+                         help="the programs of another build without snapshots, and those of this one with them, in turn; "
                          "paths in --set must be absolute")
     variant.add_argument("--compare-links", action="store_true", help="links of --rate and links that take no time in turn, in one run: how much of the wire's time is hidden")
     parser.add_argument("--pairs", type=int, default=5, help="of runs of --compare-keys and --compare-build (default: 5)")

@@ -18,8 +18,6 @@
 #include "comm/transport/zmq.h"
 #include "node_agent/agent/job/rank_of_run.h"
 #include "node_agent/machine/capacity.h"
-#include "shard/modelet/checkpoint.h"
-#include "shard/modelet/checkpoint/folders.h"
 
 namespace modelet::agent {
 namespace {
@@ -103,11 +101,9 @@ void measure_missing(AgentOptions& options) {
   if (options.memory_gbps == 0) options.memory_gbps = speed.memory_gbps;
 }
 
-// The folder of a run, beneath the work-dir. If the nodes keep the run's snapshots, each agent has a folder
-// of its own for it, which other ranks do not see.
+// The folder of a run, beneath the work-dir. No other rank sees it.
 std::filesystem::path folder_of(const PrepareT& message) {
-  if (is_kept(message)) return fmt::format("{}/{:016x}-{}", kKeptRuns, message.pool, message.run);
-  return message.out;
+  return fmt::format("runs/{:016x}-{}", message.pool, message.run);
 }
 
 // The bytes a second of the link that snapshots may use; 0: no limit, because the pool is on this machine.
@@ -300,19 +296,15 @@ void Agent::carry_out(const PrepareJob& action) {
   const PrepareT& message = action.prepare;
   try {
     TrainJob job = job_here(message);
-    const RunOwner owner{message.submitter, message.by_admin};
     kept_pool_ = message.pool;
     if (options_.log != nullptr) options_.log->take(SIZE_MAX);  // what other runs logged
     log_info("run {} '{}', epoch {}: rank {} of {}, {} threads, output in {}", message.run, message.name,
              message.epoch, job.rank, job.size, job.threads, job.out.string());
     runner_ = std::make_unique<JobRunner>(
-        message, std::move(job), [this, owner](const TrainJob& asked) { check_folders(asked, owner); },
-        [this, owner, goes_on = goes_on_in_folder(message)](TrainJob made_for) {
-          return owned_job(std::move(made_for), owner, goes_on);
-        },
+        message, std::move(job), options_.make_job,
         comm::ZmqOptions{
             .bind = data_endpoint(options_), .curve = has_data_keys(options_), .sending = options_.sending},
-        mailbox_, data_source(message), kept_run(message));
+        mailbox_, snapshots_of(message), data_source(message));
   } catch (const std::exception& error) {
     RunDoneT refusal;
     refusal.run = message.run;
@@ -375,24 +367,6 @@ void Agent::carry_out(const EndAgent& action) {
   }
 }
 
-// Throws UsageError if this machine's owner does not allow the job's folders, or if they hold somebody
-// else's run. Called before data is fetched.
-void Agent::check_folders(const TrainJob& job, const RunOwner& owner) const {
-  if (options_.check_folders) options_.check_folders(job);
-  if (!job.resume.empty()) require_own_run(job.resume, owner);
-  require_own_run(job.out, owner);
-}
-
-// make_job checks the paths against what this machine's owner allows, before anything is written to them.
-std::unique_ptr<Job> Agent::owned_job(TrainJob job, const RunOwner& owner, bool goes_on) const {
-  const std::filesystem::path out = job.out;
-  if (goes_on)
-    if (const auto newest = shard::newest_checkpoint(out / "checkpoints")) job.resume = *newest;
-  std::unique_ptr<Job> made = options_.make_job(std::move(job));
-  claim_run_folder(out, owner);
-  return made;
-}
-
 TrainJob Agent::job_here(const PrepareT& message) const {
   TrainJob job = job_of(message);
   const uint32_t wanted = job.experiment.train.threads;
@@ -400,27 +374,25 @@ TrainJob Agent::job_here(const PrepareT& message) const {
   job.throttle = options_.throttle;
   job.snapshots.bytes_per_second = snapshot_rate(options_);
   job.snapshots.is_safe = [this](uint64_t step) { return keeper_.is_stable(step); };
-  // If the folder is absolute, it stays unchanged.
   job.out = options_.work_dir / folder_of(message);
   return job;
 }
 
-std::optional<KeptRun> Agent::kept_run(const PrepareT& message) {
-  if (!is_kept(message)) return std::nullopt;
-  KeptRun kept{.keeper = &keeper_,
-               .group = {.pool = message.pool,
-                         .run = message.run,
-                         .epoch = message.epoch,
-                         .rank = message.rank,
-                         .members = message.node_names,
-                         .bytes_per_second = snapshot_rate(options_)}};
-  kept.group.holders = all_of(message.holders);
-  if (message.data_port != 0) kept.group.store = with_port(options_.scheduler, message.data_port);
+RunSnapshots Agent::snapshots_of(const PrepareT& message) {
+  RunSnapshots snapshots{.keeper = keeper_,
+                         .group = {.pool = message.pool,
+                                   .run = message.run,
+                                   .epoch = message.epoch,
+                                   .rank = message.rank,
+                                   .members = message.node_names,
+                                   .holders = all_of(message.holders),
+                                   .bytes_per_second = snapshot_rate(options_)}};
+  if (message.data_port != 0) snapshots.group.store = with_port(options_.scheduler, message.data_port);
   if (!message.snapshot.empty()) {
-    kept.from = comm::parse_snapshot(message.snapshot);
-    kept.group.from_step = kept.from->step;
+    snapshots.from = comm::parse_snapshot(message.snapshot);
+    snapshots.group.from_step = snapshots.from->step;
   }
-  return kept;
+  return snapshots;
 }
 
 std::optional<DataSource> Agent::data_source(const PrepareT& message) const {

@@ -21,14 +21,10 @@
 #include "node_agent/agent/job/job.h"
 #include "node_agent/agent/job/job_runner.h"
 #include "node_agent/agent/job/run_data.h"
-#include "node_agent/folders/run_owner.h"
 #include "node_agent/owner/beat.h"
 #include "node_agent/owner/preferences.h"
 
 namespace modelet::agent {
-
-// The folder in the work-dir with the folders that the agent gives to runs that name none.
-inline constexpr const char* kKeptRuns = "runs";
 
 struct AgentOptions {
   // If it has keys, data sockets have keys, too.
@@ -42,14 +38,11 @@ struct AgentOptions {
   // its sockets need no keys.
   std::string data_address;
   bool insecure = false;                         // may work without keys
-  std::filesystem::path work_dir = ".";          // holds the folders of runs that name no output folder
+  std::filesystem::path work_dir = ".";          // holds the folders of runs
   uint64_t snapshot_bytes = uint64_t{32} << 30;  // limit of the snapshots that it holds
   std::filesystem::path local_store = {};    // the scheduler's, if on this machine; empty: its port is used
   CacheOptions cache = {.folder = "cache"};  // for data that the scheduler sends
   double leave_seconds = 60;  // how long it works on, unless it is released, when asked to leave
-  // Throws UsageError if a job's folders are not allowed. Called before the job's data is fetched. Null:
-  // all folders are allowed.
-  JobCheck check_folders;
   JobFactory make_job;
   LogTail* log = nullptr;        // passed on to the scheduler; must outlive the agent. Null: nothing is
   Throttle* throttle = nullptr;  // for all jobs; must outlive the agent. Null: all threads, always
@@ -101,10 +94,8 @@ class Agent {
   void carry_out(const AgentLog& action);
   void carry_out(const EndAgent& action);
   TrainJob job_here(const comm::control::PrepareT& message) const;
-  void check_folders(const TrainJob& job, const RunOwner& owner) const;
-  std::unique_ptr<Job> owned_job(TrainJob job, const RunOwner& owner, bool goes_on) const;
   std::optional<DataSource> data_source(const comm::control::PrepareT& message) const;
-  std::optional<KeptRun> kept_run(const comm::control::PrepareT& message);
+  RunSnapshots snapshots_of(const comm::control::PrepareT& message);
 
   const AgentOptions options_;
   SteadyClock clock_;

@@ -33,8 +33,7 @@ constexpr const char* kExamples = R"(Examples:
   modelet-agent --config agent.toml                  a file with the options above, '_' for '-'
   modelet keygen agent.key                           makes a key, once; prints the public key for the scheduler's list
   modelet-agent --scheduler tcp://192.168.1.5:5570 --data-address 192.168.1.7 --key agent.key --scheduler-key 5c02...
-                                                     across machines, encrypted; --data-root and --out-root: what
-                                                     runs may read, and where they may write
+                                                     across machines, encrypted; --data-root: what runs may read
   modelet-agent --preferences lend.toml --notice aws what this machine lends, and when (docs/owners.md); leave when
                                                      the cloud says that the machine goes away
   modelet-agent --status                             what the agent of this machine does, and has used
@@ -193,7 +192,7 @@ int main(int argc, char** argv) {
       "modelet-agent");
   app.footer(kExamples);
   AgentOptions options{.name = host_name(), .cores = 0, .work_dir = {}, .cache = {}};
-  Roots roots;
+  std::vector<std::filesystem::path> data_roots;
   Lending lending;
   bool status = false, as_json = false;
   double memory_mib = 0, fetch_mib = 0;
@@ -231,11 +230,10 @@ int main(int argc, char** argv) {
       "ipc://FOLDER if all agents are on this machine and only this user may enter the folder");
   app.add_option(
       "--work-dir", options.work_dir,
-      "folder beneath which runs may write; a run that names no folder gets one in it (default: "
-      "$STATE_DIRECTORY of a systemd unit, else modelet/NAME in $XDG_STATE_HOME or ~/.local/state)");
-  app.add_option("--out-root", roots.out, "another folder beneath which runs may write (repeatable)");
+      "folder of what the agent keeps; each run writes into a folder of its own in it (default: $STATE_DIRECTORY of "
+      "a systemd unit, else modelet/NAME in $XDG_STATE_HOME or ~/.local/state)");
   app.add_option(
-      "--data-root", roots.data,
+      "--data-root", data_roots,
       "folder beneath which runs may read the data of their experiments (repeatable); not needed if the "
       "scheduler has a --store");
   app.add_option("--cache", options.cache.folder,
@@ -313,17 +311,12 @@ int main(int argc, char** argv) {
     modelet::give_back_large_pieces();
     options.memory_bytes = static_cast<uint64_t>(memory_mib * kMebi);
     options.scheduler.keys = modelet::comm::read_client_keys(key, scheduler_key);
-    for (auto* list : {&roots.data, &roots.out})
-      for (auto& root : *list) root = std::filesystem::absolute(root);
-    check(roots);
+    for (auto& root : data_roots) root = std::filesystem::absolute(root);
+    options.make_job = training_jobs(DataRoots(data_roots));
     // If the folder is absolute, it stays unchanged.
     options.cache.folder = options.work_dir / (options.cache.folder.empty() ? "cache" : options.cache.folder);
     options.cache.bytes = cache_mib << 20;
     options.snapshot_bytes = snapshot_mib << 20;
-    roots.out.push_back(options.work_dir);
-    roots.kept_out = {options.cache.folder, options.work_dir / "holder", options.work_dir / kKeptRuns};
-    options.check_folders = [&roots](const TrainJob& job) { check_folders(roots, job); };
-    options.make_job = training_jobs(roots);
     options.cache.fetch_bytes_per_second = fetch_mib * kMebi;
     const Preferences preferences =
         lending.preferences.empty() ? Preferences{} : read_preferences(lending.preferences);

@@ -120,8 +120,6 @@ uint64_t PoolClient::submit(const Submission& submission) {
   message.shape->occurring_features = shape.occurring_features;
   message.nodes = submission.nodes;
   message.wait = submission.wait;
-  message.out = submission.out;
-  message.resume = submission.resume;
   message.train_data = submission.train_data;
   message.test_data = submission.test_data;
   message.priority = submission.priority;

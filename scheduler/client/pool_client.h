@@ -27,12 +27,10 @@ struct Submission {
   std::string name;
   uint32_t nodes = 0;  // 0: all nodes of the pool
   bool wait = false;   // wait for nodes that the pool does not have yet; else the scheduler refuses
-  std::string out;     // absolute folder of the run; empty: see modelet submit --help
-  std::string resume;  // absolute folder of a checkpoint, or empty
   // Addresses in the scheduler's store (send_data). Empty: all nodes read the paths in the experiment.
   std::string train_data, test_data;
   int32_t priority = 0;  // runs of a higher one start first
-  // A checkpoint to continue from instead of `resume`, whose files are in the store (send_checkpoint).
+  // The checkpoint to continue from, whose files are in the store (send_checkpoint). Empty: the run begins.
   std::optional<comm::Snapshot> resume_files;
 };
 

@@ -175,17 +175,12 @@ void Reporter::pass_on(const json& event) {
 
 void Reporter::show(const json& event) {
   static constexpr std::pair<std::string_view, void (Reporter::*)(const json&)> kShown[] = {
-      {"sending", &Reporter::show_data_on_its_way},
-      {"fetching", &Reporter::show_data_on_its_way},
-      {"preparing", &Reporter::show_preparing},
-      {"started", &Reporter::show_started},
-      {"progress", &Reporter::show_progress},
-      {"evaluating", &Reporter::show_evaluating},
-      {"epoch", &Reporter::show_epoch},
-      {"checkpoint", &Reporter::show_checkpoint},
-      {"replanned", &Reporter::show_replanned},
-      {"regrouped", &Reporter::show_regrouped},
-      {"finished", &Reporter::show_finished},
+      {"sending", &Reporter::show_data_on_its_way}, {"fetching", &Reporter::show_data_on_its_way},
+      {"preparing", &Reporter::show_preparing},     {"submitted", &Reporter::show_submitted},
+      {"started", &Reporter::show_started},         {"progress", &Reporter::show_progress},
+      {"evaluating", &Reporter::show_evaluating},   {"epoch", &Reporter::show_epoch},
+      {"checkpoint", &Reporter::show_checkpoint},   {"replanned", &Reporter::show_replanned},
+      {"regrouped", &Reporter::show_regrouped},     {"finished", &Reporter::show_finished},
       {"interrupted", &Reporter::show_interrupted}};
   const std::string kind = text(event, "event");
   for (const auto& [name, show_it] : kShown)
@@ -218,6 +213,13 @@ void Reporter::show_evaluating(const json& event) {
            fmt::format("step {}  evaluates {} data  {} of {} samples  ETA {}",
                        of_total(count(event, "step"), steps_), text(event, "data"), rows, total,
                        duration_text(number(event, "eta_seconds").value_or(0))));
+}
+
+void Reporter::show_submitted(const json& event) {
+  const uint64_t run = count(event, "run");
+  line(fmt::format(
+      "run {} submitted; without this command it goes on, and {} {} --out FOLDER brings its files", run,
+      kFetch, run));
 }
 
 void Reporter::show_started(const json& event) {

@@ -16,7 +16,7 @@
 #include <optional>
 #include <string>
 
-#include "node_agent/folders/run_journal.h"
+#include "scheduler/client/run_journal.h"
 #include "scheduler/client/terminal.h"
 #include "shard/data/store/prepared.h"
 
@@ -39,7 +39,7 @@ class Reporter {
   Reporter(bool json, std::ostream& machines, std::ostream& people, const Terminal& terminal);
   ~Reporter();  // ends the progress line
 
-  // Keeps the journal of a run in `folder` (node_agent/folders/run_journal.h). `labels`: data.labels.
+  // Keeps the journal of a run in `folder` (scheduler/client/run_journal.h). `labels`: data.labels.
   void record_in(const std::filesystem::path& folder, const std::string& experiment,
                  const std::filesystem::path& labels = {});
 
@@ -64,6 +64,7 @@ class Reporter {
   void show(const nlohmann::json& event);
   void show_data_on_its_way(const nlohmann::json& event);
   void show_preparing(const nlohmann::json& event);
+  void show_submitted(const nlohmann::json& event);
   void show_started(const nlohmann::json& event);
   void show_progress(const nlohmann::json& event);
   void show_evaluating(const nlohmann::json& event);
@@ -81,7 +82,7 @@ class Reporter {
   const bool json_;
   std::ostream &machines_, &people_;
   const Terminal terminal_;
-  std::optional<agent::RunJournal> journal_;
+  std::optional<RunJournal> journal_;
   bool in_progress_line_ = false;
   uint64_t steps_ = 0, epochs_ = 0;  // of the whole run; 0: not known
   double p_at_1_ = -1;               // of the last evaluation; negative: none yet

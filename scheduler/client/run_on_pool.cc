@@ -101,7 +101,7 @@ class FetchedRun {
              EndReporter& reporter, const std::atomic<bool>& stop)
       : scheduler_(scheduler),
         run_(id),
-        folder_(run.submission.out),
+        folder_(run.out),
         newest_(run.submission.experiment.train.keep_checkpoints),
         options_(run),
         reporter_(reporter),
@@ -221,18 +221,17 @@ json with_way_to_fetch(json event, uint64_t run) {
 
 void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPool& run, Reporter& reporter,
                  const std::atomic<bool>& stop) {
-  Submission submission = run.submission;
-  if (run.fetch) submission.out.clear();
   const uint64_t id = PoolClient(scheduler, [&] {
                         if (stop)
                           throw Interrupted(
                               "stopped while the scheduler was asked to take the run; it may have "
                               "done so: modelet list shows its runs");
-                      }).submit(submission);
+                      }).submit(run.submission);
   PoolClient client(scheduler);
+  if (run.own_store.empty()) reporter.handle({{"event", "submitted"}, {"run", id}});
   EndReporter end(reporter);
   std::optional<FetchedRun> files;
-  if (run.fetch) files.emplace(scheduler, id, run, end, stop);
+  if (!run.out.empty()) files.emplace(scheduler, id, run, end, stop);
   Stopwatch heard;
   std::optional<Stopwatch> stopped;
   const PoolClient::Watcher watcher{

@@ -15,13 +15,13 @@ namespace modelet::cli {
 
 struct RunOnPool {
   Submission submission;
-  // The pool keeps the files of the run, and this process fetches them into submission.out: as many
-  // checkpoints as train.keep_checkpoints says. The pool does not learn this path. Needs a scheduler with a
-  // store, and a RunFolder that holds the folder.
-  bool fetch = false;
+  // The folder into which this process fetches the run's files while they come: as many checkpoints as
+  // train.keep_checkpoints says. Needs a scheduler with a store, and a RunFolder that holds the folder. Empty:
+  // they stay in the pool.
+  std::filesystem::path out = {};
   // If the pool belongs to this process and ends with the run: the folder of its store.
   std::filesystem::path own_store = {};
-  // Called if files of the run are only in own_store, because they could not be placed in submission.out.
+  // Called if files of the run are only in own_store, because they could not be placed in `out`.
   // Returns the state of a scheduler (modelet-scheduler --state) that has them, also after this process. Goes
   // with own_store.
   std::function<std::filesystem::path()> keep_store = {};
@@ -32,7 +32,7 @@ struct RunOnPool {
 
 // Submits a run and reports it until it has ended, for `modelet train --nodes N` and `modelet submit
 // --watch`. When `stop` becomes true, the run is asked to stop, which writes a checkpoint, and a scheduler
-// that is away is not waited for. With `fetch`, a checkpoint is reported once its files are here. Returns
+// that is away is not waited for. With `out`, a checkpoint is reported once its files are there. Returns
 // normally if the run has finished. Throws Error if it failed, Interrupted if it was stopped.
 void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPool& run, Reporter& reporter,
                  const std::atomic<bool>& stop);

@@ -31,11 +31,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
   // The client did not get the answer, so it asks again over a new connection.
   if (const Run* known = submitted_with(message.token); known != nullptr)
     return pool_.send(peer, msg::AcceptedT{{}, known->id, message.token});
-  Run run{.submitter = sender_.name,
-          .by_admin = sender_.role == comm::Role::kAdmin,
-          .submit = message,
-          .submitted_at = pool_.utc(),
-          .submitted = pool_.now};
+  Run run{.submitter = sender_.name, .submit = message, .submitted_at = pool_.utc(), .submitted = pool_.now};
   try {
     Submission submission = checked_submission(message, pool_.options.data_port);
     run.experiment = std::move(submission.experiment);
@@ -80,10 +76,6 @@ void Core::check_submission(const msg::SubmitT& message, const Run& run) const {
         fmt::format("the run wants {}, the pool has {}: start more agents, ask for fewer with --nodes, or "
                     "give --wait to let it wait until there are so many",
                     nodes_text(wanted), pool_.nodes.size()));
-  for (const auto& [id, other] : pool_.runs)
-    if (!message.out.empty() && other.submit.out == message.out && !has_ended(other.state))
-      throw UsageError(
-          fmt::format("run {} '{}' writes to {}: choose another --out", id, other.submit.name, message.out));
 }
 
 void Core::on(const std::string& peer, const msg::FindDataPortT&) {

@@ -16,10 +16,10 @@
 //
 // A run is planned anew in three cases: one of its nodes stays notably slower than the others (or, if it is
 // the only node, slower than planned; scheduler/core/values/balance.h); other nodes could help; or one of its
-// nodes wishes to leave. The nodes of the run are then asked to stop. Stopping writes a snapshot (or a
-// checkpoint in the shared folder), from which the next group continues. Free nodes to which an earlier plan
-// gave no modelets are considered again. The run counts as running, and keeps all its nodes, until all of
-// them have stopped and the modelets are placed anew.
+// nodes wishes to leave. The nodes of the run are then asked to stop. Stopping writes a snapshot, from
+// which the next group continues. Free nodes to which an earlier plan gave no modelets are considered again.
+// The run counts as running, and keeps all its nodes, until all of them have stopped and the modelets are
+// placed anew.
 //
 // What must outlive the scheduler's process is in the action Persist, which is always the first action of its
 // event. The Core of the next process starts from these records, and takes over the groups that went on

@@ -61,8 +61,6 @@ void check_data(const msg::SubmitT& message, uint16_t data_port) {
 void take_resume_files(const msg::SubmitT& message, uint16_t data_port, Submission& submission) {
   if (message.resume_files.empty()) return;
   if (data_port == 0) throw UsageError("this scheduler keeps no files: start it with --store");
-  if (!message.resume.empty() || !message.out.empty())
-    throw UsageError("a run begins from files in the store, or from a folder, not from both");
   comm::Snapshot snapshot = comm::parse_snapshot(message.resume_files);
   const uint64_t most = most_snapshot_files(modelets_of(submission.experiment, submission.shape.labels));
   if (snapshot.files.size() > most)
@@ -79,16 +77,6 @@ void take_resume_files(const msg::SubmitT& message, uint16_t data_port, Submissi
                                  submission.resume_snapshot.size(), kLongestSnapshot));
 }
 
-// A path appears in logs and in messages of the agents. An agent would look for a relative one in its own
-// work-dir.
-void check_path(const std::string& path, const char* option) {
-  if (kept_text(path) != path)
-    throw UsageError(fmt::format("{}: a path that is too long, is not UTF-8, or has control characters: {}",
-                                 option, kept_text(path)));
-  if (!path.empty() && !path.starts_with('/'))
-    throw UsageError(fmt::format("{}: must be an absolute path: {}", option, path));
-}
-
 }  // namespace
 
 Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
@@ -97,8 +85,6 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
   if (message.experiment.size() > kLongestExperiment)
     throw UsageError(fmt::format("the experiment has {} bytes, more than the limit of {}",
                                  message.experiment.size(), kLongestExperiment));
-  check_path(message.out, "--out");
-  check_path(message.resume, "--resume");
   const msg::ShapeT& shape = *message.shape;
   Submission submission{
       .experiment = parse_experiment(message.experiment, "submitted experiment"),

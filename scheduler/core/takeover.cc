@@ -44,7 +44,7 @@ Core::Core(const CoreOptions& options, const Records& restored) : pool_(options)
 void Core::restore(const RunRecord& record) {
   try {
     Run run = parse_run(record);
-    if (has_ended(run.state) || run.saved_step() > 0) run.forget_beginning();
+    if (has_ended(run.state) || run.snapshots.stable_step() > 0) run.forget_beginning();
     Submission submission = checked_submission(run.submit, pool_.options.data_port);
     run.experiment = std::move(submission.experiment);
     run.shape = submission.shape;

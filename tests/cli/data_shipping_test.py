@@ -34,9 +34,9 @@ class FarPool(PoolTest):
         elsewhere.mkdir(exist_ok=True)
         return self.agent(name, *arguments, cwd=elsewhere)
 
-    def submit_far(self, out, *arguments):
+    def submit_far(self, *arguments):
         """Returns the number of the run, and how many bytes were sent to the scheduler."""
-        *sent, answer = self.verb("submit", self.experiment, "--out", self.pool / out, *arguments)
+        *sent, answer = self.verb("submit", self.experiment, *arguments)
         if sent:
             self.assert_documented(sent, {"sending"})
         return answer["run"], self.total(sent)
@@ -75,7 +75,7 @@ class Shipping(FarPool):
         exact = ("--nodes", "2", "--set", "exchange.codec=none")
         self.far_agent("a")
         self.far_agent("b")
-        run, sent = self.submit_far("first", *exact)
+        run, sent = self.submit_far(*exact)
         self.assertEqual(sent, self.size)
         end, fetched = self.watch_to_the_end(run)
         self.assertEqual(fetched, {"a": self.size, "b": self.size})
@@ -84,7 +84,7 @@ class Shipping(FarPool):
         alone = finished(self.train("alone", "--set", "exchange.codec=none"))
         self.assertAlmostEqual(end["p_at_1"], alone["p_at_1"], delta=0.01)
 
-        run, sent = self.submit_far("second", *exact)
+        run, sent = self.submit_far(*exact)
         end_again, fetched = self.watch_to_the_end(run)
         self.assertEqual((sent, fetched), (0, {}), "all is there")
         self.assertEqual(end_again["p_at_1"], end["p_at_1"])
@@ -96,13 +96,13 @@ class Shipping(FarPool):
             byte = file.read(1)
             file.seek(MEBI + 5)
             file.write(bytes([byte[0] ^ 1]))
-        run, _sent = self.submit_far("third", *exact)
+        run, _sent = self.submit_far(*exact)
         self.assertEqual(self.watch_to_the_end(run)[1], {"a": MEBI})
 
     def test_killed_while_data_is_fetched(self):
         """First the scheduler is killed, then the agent. Each time only the rest is fetched afterwards."""
         victim = self.far_agent("a", "--fetch-mib-per-second", "0.5")
-        run, _sent = self.submit_far("run")
+        run, _sent = self.submit_far()
         self.wait_for(run, lambda status: "node 'a' fetches data" in status["detail"], "says what it waits for")
         self.scheduler.signal(signal.SIGKILL)
         self.scheduler.end()
@@ -113,7 +113,7 @@ class Shipping(FarPool):
         wait_until(lambda: "listening" in self.scheduler.stderr, "the scheduler is back")
         wait_until(lambda: self.nodes().get("a", {}).get("run") == 0, "the agent is back")
 
-        run, sent = self.submit_far("again")
+        run, sent = self.submit_far()
         self.assertEqual(sent, 0, "the store is as it was")
         wait_until(lambda: self.chunks_there("a") > there, lambda: f"another chunk arrives: {victim}")
         victim.signal(signal.SIGKILL)
@@ -125,13 +125,13 @@ class Shipping(FarPool):
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
 
         self.far_agent("a")
-        run, _sent = self.submit_far("last")
+        run, _sent = self.submit_far()
         _end, fetched = self.watch_to_the_end(run)
         self.assertEqual(fetched, {"a": self.size - there * MEBI})
 
     def test_a_run_is_stopped_while_its_data_is_fetched(self):
         self.far_agent("a", "--fetch-mib-per-second", "0.1")
-        run, _sent = self.submit_far("run")
+        run, _sent = self.submit_far()
         wait_until(lambda: self.chunks_there("a") >= 1, "a chunk arrives")
         self.verb("stop", run)
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
@@ -139,7 +139,7 @@ class Shipping(FarPool):
 
     def test_no_room(self):
         self.far_agent("a", "--cache-mib", "1")
-        run, _sent = self.submit_far("run")
+        run, _sent = self.submit_far()
         status = self.wait_for_end(run)
         self.assertEqual(status["state"], "failed")
         self.assertIn("raise --cache-mib of the agent", status["detail"])
@@ -174,7 +174,7 @@ class LabelsOfANode(FarPool):
     def test_two_nodes_have_half_of_the_labels_each(self):
         for agent in "ab":
             self.far_agent(agent)
-        run, sent = self.submit_far("first", "--nodes", "2", *self.exact)
+        run, sent = self.submit_far("--nodes", "2", *self.exact)
         self.assertEqual(sent, self.size)
         end, fetched = self.watch_to_the_end(run)
         for agent in "ab":
@@ -193,7 +193,7 @@ class LabelsOfANode(FarPool):
             self.assertAlmostEqual(end["validation"][name], alone["validation"][name], delta=0.01)
 
         # Other ranges on the same agents: exactly what is missing is fetched.
-        run, sent = self.submit_far("second", "--nodes", "1", *self.exact)
+        run, sent = self.submit_far("--nodes", "1", *self.exact)
         _end, fetched_then = self.watch_to_the_end(run)
         self.assertEqual(sent, 0)
         ((agent, bytes_then),) = fetched_then.items()
@@ -203,7 +203,7 @@ class LabelsOfANode(FarPool):
     def test_killed_while_labels_are_fetched(self):
         victim = self.far_agent("a", "--fetch-mib-per-second", "2")
         self.far_agent("b", "--fetch-mib-per-second", "2")
-        run, _sent = self.submit_far("run", "--nodes", "2", *self.exact)
+        run, _sent = self.submit_far("--nodes", "2", *self.exact)
         before = -(-self.labels_begin // MEBI)
         wait_until(lambda: self.chunks_there("a") > before, "some of the labels arrive")
         victim.signal(signal.SIGKILL)
@@ -213,7 +213,7 @@ class LabelsOfANode(FarPool):
         self.verb("stop", run)  # otherwise it would not end
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
         self.far_agent("a")
-        run, _sent = self.submit_far("again", "--nodes", "2", *self.exact)
+        run, _sent = self.submit_far("--nodes", "2", *self.exact)
         _end, fetched = self.watch_to_the_end(run)
         self.assertLess(abs(fetched["a"] + there * MEBI - (self.size - self.labels / 2)), 1.5 * MEBI, fetched)
 

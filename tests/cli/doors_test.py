@@ -15,7 +15,7 @@ import stat
 import subprocess
 import unittest
 
-from programs import (ENDED, ENDLESS, PROGRAMS, PoolTest, ProgramTest, connect, finished, is_shut, limits_of, newest_checkpoint, set_number,
+from programs import (ENDLESS, PROGRAMS, PoolTest, ProgramTest, connect, finished, is_shut, limits_of, newest_checkpoint, set_number,
                       wait_until)
 
 NOBODY = 65534
@@ -98,9 +98,9 @@ class FilesOfAnAgent(PoolTest):
         self.secret = outside / "shadow"
         self.secret.write_text(f"root:{SECRET}:0:0\ndaemon:{SECRET}:1:1\n")
 
-    def queue(self, name, path, *settings):
+    def queue(self, path, *settings):
         settings = [part for setting in ("train.epochs=1", f"data.train={path}", *settings) for part in ("--set", setting)]
-        return self.submit(name, "--nodes", "1", "--wait", *settings)
+        return self.submit("--nodes", "1", "--wait", *settings)
 
     def agent_with_root(self):
         elsewhere = self.pool / "elsewhere"
@@ -108,7 +108,7 @@ class FilesOfAnAgent(PoolTest):
         (elsewhere / "bait.txt").symlink_to("/etc/shadow")
         return self.start("modelet-agent", "--scheduler", self.address, "--name", "a", "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
                           "--memory-gbps", "5", "--work-dir", self.pool / "a", "--data-root", self.root, "--data-root", self.folder / "data",
-                          "--out-root", self.pool, cwd=elsewhere)
+                          cwd=elsewhere)
 
     def test_nothing_of_them_is_told(self):
         def link(to):
@@ -131,16 +131,16 @@ class FilesOfAnAgent(PoolTest):
         for name in attacks:
             path = self.root / f"{name}.txt"
             shutil.copy(self.folder / "data/train.txt", path)
-            runs[name] = self.queue(name, path)
+            runs[name] = self.queue(path)
         attacks["columns"] = (lambda path: shutil.copy(self.secret, path), "there is no column '...'")
         table = "word,tag\n" + "".join(f"w{i},t{i}\n" for i in range(20))
         for path in (self.root / "columns.txt", self.root / "columns-test.txt"):
             path.write_text(table)
-        runs["columns"] = self.queue("columns", self.root / "columns.txt", f"data.test={self.root / 'columns-test.txt'}",
+        runs["columns"] = self.queue(self.root / "columns.txt", f"data.test={self.root / 'columns-test.txt'}",
                                      "data.format=csv", "csv.labels=tag", 'csv.text=["word"]')
         shutil.copy(self.folder / "data/train.txt", self.folder / "bait.txt")
         # The agent's own working folder has another file of this name.
-        runs["working folder"] = self.queue("cwd", "/proc/self/cwd/bait.txt")
+        runs["working folder"] = self.queue("/proc/self/cwd/bait.txt")
         for name, (put, _why) in attacks.items():
             path = self.root / f"{name}.txt"
             path.unlink()
@@ -157,7 +157,7 @@ class FilesOfAnAgent(PoolTest):
         self.assertNotIn(SECRET, self.scheduler.stderr)
         self.assertNotIn(SECRET, self.modelet("list", "--scheduler", self.address).stdout)
         self.assertTrue(agent.running())
-        self.assert_finishes(self.submit("last", "--set", "train.epochs=1"))
+        self.assert_finishes(self.submit("--set", "train.epochs=1"))
 
     def test_a_path_that_is_cut_inside_a_character(self):
         """The error names a path that is too long to be shown whole. For one of the paths the limit lies inside a character."""
@@ -168,7 +168,7 @@ class FilesOfAnAgent(PoolTest):
                 folder /= "ä" * min(100, left // 2) + "x" * (left % 2 if left < 200 else 0)
             folder.mkdir(parents=True)
             paths.append(pathlib.Path(shutil.copy(self.folder / "data/train.txt", folder / ("ü" * 30))))
-            runs.append(self.queue(f"long-{extra}", paths[-1]))
+            runs.append(self.queue(paths[-1]))
         for path in paths:
             path.unlink()
         self.agent_with_root()
@@ -179,11 +179,14 @@ class FilesOfAnAgent(PoolTest):
             self.assertGreater(len(status["detail"].encode()), 4000)
             self.assertNotIn("\ufffd", status["detail"], "half a character")
         self.assertTrue(self.scheduler.running())
-        self.assert_finishes(self.submit("last", "--set", "train.epochs=1"))
+        self.assert_finishes(self.submit("--set", "train.epochs=1"))
 
 
 class Neighbours(PoolTest):
     """Anybody who can connect to the port."""
+    @property
+    def scheduler_arguments(self):
+        return ("--store", self.pool / "store")
 
     def peak_mebibytes(self):
         text = pathlib.Path(f"/proc/{self.scheduler.pid}/status").read_text()
@@ -235,7 +238,7 @@ class Neighbours(PoolTest):
     def test_nobody_writes_the_log_of_others(self):
         forged = f"{ESCAPE}[2J\nnode 'root' joined"
         for arguments in (["modelet-agent", "--name", forged, "--gflops", "1", "--memory-gbps", "1", "--work-dir", self.pool / "x"],
-                          ["modelet", "submit", self.experiment, "--name", forged], ["modelet", "submit", self.experiment, "--out", f"/{forged}"]):
+                          ["modelet", "submit", self.experiment, "--name", forged]):
             program = self.start(*arguments, "--scheduler", self.address)
             self.assertNotEqual(program.end(), 0, program)
             for text in (program.stdout, program.stderr):
@@ -248,7 +251,7 @@ class Neighbours(PoolTest):
         checkpoint = newest_checkpoint(self.folder / "trained")
         set_number(checkpoint, "output", "bias", 1, math.inf)
         agents = [self.agent(name) for name in "ab"]
-        run = self.submit("resumed", "--nodes", "2", "--resume", checkpoint, "--set", "train.epochs=2")
+        run = self.submit("--nodes", "2", "--resume", checkpoint, "--set", "train.epochs=2")
         ended = self.wait_for_end(run)
         self.assertEqual(ended["state"], "failed")
         self.assertIn("tensor '", ended["detail"])
@@ -292,12 +295,10 @@ class AsThePageSays(ProgramTest):
         commands = [line.split(" #")[0].strip() for line in block.splitlines() if line]
         self.assertEqual([command.split()[0] for command in commands],
                          ["modelet", "echo", "echo", "modelet-scheduler", "modelet-agent", "modelet"])
-        shared = self.folder / "shared"
-        shared.mkdir()
         (self.folder / "big.toml").write_text(self.experiment.read_text().replace("epochs = 5", "epochs = 1"))
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
-        places = {"192.168.1.5:5570": address, "192.168.1.7": "127.0.0.1", "/shared/runs": str(shared)}
+        places = {"192.168.1.5:5570": address, "192.168.1.7": "127.0.0.1"}
         environment = {**self.environment, "PATH": f"{PROGRAMS}:{os.environ['PATH']}", "MODELET_SCHEDULER": f"tcp://{address}",
                        "MODELET_KEY": "user.key"}
 
@@ -321,10 +322,9 @@ class AsThePageSays(ProgramTest):
                     environment["MODELET_SCHEDULER_KEY"] = printed.strip()
             if command.startswith("modelet-agent"):
                 wait_until(lambda: told("nodes"), lambda: f"it registers: {started[-1]}")
-        wait_until(lambda: told("list")[0]["state"] in ENDED, "the run ends")
         (run,) = told("list")
         self.assertEqual((run["state"], run["submitter"], run["detail"]), ("finished", "alice", ""))
-        self.assertTrue((shared / "big/checkpoints").is_dir())
+        self.assertTrue((self.folder / "runs/big/checkpoints").is_dir())
 
 
 if __name__ == "__main__":

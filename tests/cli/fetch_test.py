@@ -1,4 +1,4 @@
-"""A run whose files the pool keeps: the client that submitted it gets them, without a folder that the nodes share."""
+"""The files of a run: the pool keeps them, and the client that submitted it gets them."""
 import json
 import pathlib
 import sys
@@ -12,10 +12,6 @@ class Fetch(PoolTest):
     def scheduler_arguments(self):
         return ("--state", self.pool / "state")
 
-    def submit_without_folder(self, *arguments):
-        *_, answer = self.verb("submit", self.experiment, *arguments)
-        return answer["run"]
-
     def fetch(self, run, out):
         *_, fetched = self.verb("fetch", run, "--out", out)
         self.assert_documented([fetched], {"fetched"})
@@ -24,7 +20,7 @@ class Fetch(PoolTest):
     def test_what_is_fetched_is_as_if_it_was_trained_here(self):
         for name in ("a", "b"):
             self.agent(name)
-        run = self.submit_without_folder("--nodes", "2", "--set", "train.epochs=2")
+        run = self.submit("--nodes", "2", "--set", "train.epochs=2")
         self.assert_finishes(run)
         way = f"modelet fetch {run} --out FOLDER"
         for event in self.verb("watch", run):
@@ -52,7 +48,7 @@ class Fetch(PoolTest):
     def test_two_runs_are_not_mixed(self):
         self.agent("a")
         out = self.folder / "first"
-        first, again, other = (self.submit_without_folder("--set", "train.epochs=1", "--set", f"train.seed={seed}") for seed in (1, 1, 2))
+        first, again, other = (self.submit("--set", "train.epochs=1", "--set", f"train.seed={seed}") for seed in (1, 1, 2))
         for run in (first, again, other):
             self.assert_finishes(run)
         self.fetch(first, out)
@@ -72,7 +68,7 @@ class Fetch(PoolTest):
     def test_report(self):
         """experiments/report.py on a run that was fetched."""
         self.agent("a")
-        run = self.submit_without_folder("--set", "train.epochs=2")
+        run = self.submit("--set", "train.epochs=2")
         self.assert_finishes(run)
         out = self.folder / "reported"
         self.fetch(run, out)
@@ -90,11 +86,11 @@ class Fetch(PoolTest):
         return out
 
     def test_a_run_that_has_not_begun(self):
-        run = self.submit_without_folder("--wait", "--set", "train.epochs=1")
+        run = self.submit("--wait", "--set", "train.epochs=1")
         out = self.fetch_without_weights(run)
         self.assertEqual((out / "log.jsonl").read_text(), "")
         self.assertIn("\nepochs = 1\n", (out / "experiment.toml").read_text())
-        other = self.submit_without_folder("--wait", "--set", "train.epochs=2")  # a typing error in the number
+        other = self.submit("--wait", "--set", "train.epochs=2")  # a typing error in the number
         self.assert_refused(1, f"experiment.toml is not that of run {other}", "modelet", "fetch", other, "--out", out, "--scheduler", self.address)
         self.assertIn("\nepochs = 1\n", (out / "experiment.toml").read_text())
         self.verb("stop", other)
@@ -122,11 +118,24 @@ class Fetch(PoolTest):
         self.assertGreater(len(kept), 5)
         self.assertEqual(kept, [event for event in seen if event["event"] != "interrupted"])  # the client wrote that: no node could
 
+    def test_a_client_that_goes_away_leaves_the_run_and_fetches_the_rest_later(self):
+        self.agent("a")
+        out = self.pool / "run"
+        submit = self.start("modelet", "submit", self.experiment, "--out", out, "--json", "--scheduler", self.address, "--set", "train.epochs=20")
+        submit.wait_for_step(5)
+        (submitted,) = submit.events("submitted")
+        submit.kill_all()
+        run = submitted["run"]
+        self.assert_finishes(run)
+        self.assertEqual(self.fetch(run, out)["checkpoint"], str(newest_checkpoint(out)))
+        self.assertEqual(newest_checkpoint(out).name, f"step-{20 * STEPS_PER_EPOCH:010}")
+        self.assertEqual(json.loads((out / "log.jsonl").read_text().splitlines()[-1])["event"], "finished")
+
     def test_a_drained_node_gets_no_run(self):
         self.agent("a")
         (node,) = self.verb("drain", "a")
         self.assertTrue(node["draining"])
-        run = self.submit("run", "--wait", "--set", "train.epochs=1")
+        run = self.submit("--wait", "--set", "train.epochs=1")
         self.assertEqual(self.runs()[run]["state"], "queued")
         (node,) = self.verb("drain", "a", "--undo")
         self.assertFalse(node["draining"])

@@ -37,6 +37,10 @@ class Metadata:
 
 
 class OwnerTest(PoolTest):
+    @property
+    def scheduler_arguments(self):  # the scheduler keeps the files of a run, so a node that holds them may leave
+        return ("--store", self.pool / "store")
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -61,7 +65,7 @@ class Owner(OwnerTest):
 
     def test_a_run_waits_while_its_owner_wants_the_machine(self):
         self.lent_agent("a")
-        run = self.submit("run", *ENDLESS)
+        run = self.submit(*ENDLESS)
         self.wait_for_step(run, 5)
         wait_until(lambda: self.ask("--status")["steps"] > 0, "it has counted steps")
         self.assertEqual(self.ask("--status")["state"], "working")
@@ -83,9 +87,9 @@ class Owner(OwnerTest):
 
     def test_steps_before_a_checkpoint_do_not_count(self):
         self.lent_agent("a")
-        for number, arguments in ((1, ()), (2, ("--resume", self.pool / "run"))):
-            run = self.submit("run", *arguments, "--set", f"train.epochs={2 * number}")
-            self.assert_finishes(run)
+        out = self.pool / "run"
+        for number, arguments in ((1, ()), (2, ("--resume", out))):
+            self.verb("submit", self.experiment, "--out", out, *arguments, "--set", f"train.epochs={2 * number}")
             wait_until(lambda: self.ask("--status")["run"] == 0, "it is free")
             status = self.ask("--status")
             self.assertEqual((status["runs"], status["steps"]), (number, 2 * number * STEPS_PER_EPOCH))
@@ -167,7 +171,7 @@ class Owner(OwnerTest):
             end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=2)
             return json.dumps({"action": "terminate", "time": f"{end:%Y-%m-%dT%H:%M:%SZ}"})
         agent = self.lent_agent("a", "--notice", "aws", "--notice-address", self.metadata(answer))
-        run = self.submit("run", "--wait", *ENDLESS)
+        run = self.submit("--wait", *ENDLESS)
         self.wait_for_step(run, 5)
         wait_until(lambda: ("GET", "/latest/meta-data/spot/instance-action") in asked, "it has asked")
         self.assertTrue(agent.running(), "AWS has said that there is no notice")
@@ -182,7 +186,7 @@ class Owner(OwnerTest):
                 return None
             return "TRUE" if goes.is_set() else "FALSE"
         agent = self.lent_agent("a", "--notice", "gcp", "--notice-address", self.metadata(answer))
-        run = self.submit("run", "--wait", *ENDLESS)
+        run = self.submit("--wait", *ENDLESS)
         self.wait_for_step(run, 5)
         goes.set()
         self.assert_goes(agent, run, "Google Cloud takes this spot machine")
@@ -197,7 +201,7 @@ class Owner(OwnerTest):
                 return "this-machine"
             return json.dumps(events) if path.startswith("/metadata/scheduledevents?") else None
         agent = self.lent_agent("a", "--notice", "azure", "--notice-address", self.metadata(answer))
-        run = self.submit("run", "--wait", *ENDLESS)
+        run = self.submit("--wait", *ENDLESS)
         self.wait_for_step(run, 5)
         end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=30)
         events["Events"] = [{"EventType": "Preempt", "Resources": ["this-machine"], "NotBefore": f"{end:%a, %d %b %Y %H:%M:%S GMT}"}]
@@ -226,9 +230,7 @@ class OwnerOfOneNode(OwnerTest):
     def test_a_paused_agent_leaves_the_other_nodes_of_its_run_their_work(self):
         self.lent_agent("a")
         self.lent_agent("b")
-        # Without --out, nodes keep snapshots; only those that are needed are made.
-        *_, answer = self.verb("submit", self.experiment, "--nodes", "2", *ENDLESS, "--set", "cluster.snapshot_every=1000000")
-        run = answer["run"]
+        run = self.submit("--nodes", "2", *ENDLESS, "--set", "cluster.snapshot_every=1000000")  # only those that are needed are made
         self.wait_for_step(run, 5)
         wait_until(lambda: self.ask("--status", of="b")["state"] == "working", "it works")
         self.ask("pause", of="b")

@@ -47,15 +47,17 @@ class PacedJob final : public modelet::agent::Job {
         modelets_(static_cast<size_t>(job.size)),
         hold_after_(job.resume.empty() ? hold_after : std::numeric_limits<size_t>::max()) {
     for (const uint32_t rank : job.owner) ++modelets_[rank];
-    job_ = modelet::agent::training_jobs({.data = {"/"}, .out = {"/"}})(std::move(job));
+    job_ = modelet::agent::training_jobs(modelet::agent::DataRoots({"/"}))(std::move(job));
   }
   void prepare(const EventSink& events) override { job_->prepare(events); }
-  void run(modelet::comm::Group& group, const EventSink& events) override {
-    job_->run(group, [&](const json& event) {
+  void run(modelet::comm::Group& group, const EventSink& events,
+           const modelet::agent::SnapshotSink& snapshots) override {
+    const auto hold = [&](const json& event) {
       events(with_paces(event, modelets_, paces_));
       if (event.value("event", "") == "progress" && event.contains("nodes") && ++reports_ >= hold_after_)
         for (int tenths = 0; tenths < 600 && !stop_requested_; ++tenths) std::this_thread::sleep_for(100ms);
-    });
+    };
+    job_->run(group, hold, snapshots);
   }
   void request_stop() override {
     job_->request_stop();

@@ -12,12 +12,16 @@ from programs import ENDLESS, STEPS_PER_EPOCH, PoolTest, ProgramTest, finished, 
 
 
 class Pool(PoolTest):
+    @property
+    def scheduler_arguments(self):
+        return ("--store", self.pool / "store")
+
     def test_the_verbs(self):
         self.agent("a")
         self.assertEqual(list(self.nodes()), ["a"])
         self.assert_refused(1, ["wants 2 nodes, the pool has 1", "--wait"], "modelet", "submit", self.experiment, "--nodes", "2",
                             "--scheduler", self.address)
-        run = self.submit("run", "--nodes", "2", "--wait", *ENDLESS)
+        run = self.submit("--nodes", "2", "--wait", *ENDLESS)
         waiting = self.runs()[run]
         self.assertEqual((waiting["name"], waiting["state"], waiting["step"]), ("small", "queued", 0))
         self.assertIn("waits for 2 nodes", waiting["detail"])
@@ -39,14 +43,17 @@ class Pool(PoolTest):
         self.assertIn(answer["state"], ("stopping", "stopped"))
         stopped = self.wait_for_end(run)
         self.assertEqual(stopped["state"], "stopped")
-        self.assertEqual(newest_checkpoint(self.pool / "run").name, f"step-{stopped['step']:010}")
+        out = self.pool / "run"
+        self.verb("fetch", run, "--out", out)
+        self.assertEqual(newest_checkpoint(out).name, f"step-{stopped['step']:010}")
         watched = self.modelet("watch", run, "--scheduler", self.address, "--json", code=130)
         self.assertEqual(watched.events()[-1]["event"], "interrupted", "the past of the run")
 
         # The run continues from there, and is watched to its end.
         epochs = stopped["step"] // STEPS_PER_EPOCH + 1
-        submit = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--resume", self.pool / "run", "--set",
-                              f"train.epochs={epochs}", "--watch", "--json", "--scheduler", self.address)
+        submit = self.modelet("submit", self.experiment, "--out", out, "--resume", out, "--set", f"train.epochs={epochs}", "--json",
+                              "--scheduler", self.address)
+        self.assertEqual(newest_checkpoint(out).name, f"step-{epochs * STEPS_PER_EPOCH:010}")
         self.assertEqual(finished(submit)["steps"], epochs * STEPS_PER_EPOCH)
         self.assertEqual([run["state"] for run in self.runs().values()], ["stopped", "finished"])
         for verb, texts in [(["list"], ["small", "stopped", "finished"]), (["nodes"], ["GFLOP/s", "free", " a ", " b "]),
@@ -60,7 +67,7 @@ class Pool(PoolTest):
     def restart_scheduler(self, *arguments):
         self.scheduler.signal(signal.SIGTERM)
         self.scheduler.end()
-        self.scheduler = self.start("modelet-scheduler", "--listen", self.address, *arguments)
+        self.scheduler = self.start("modelet-scheduler", "--listen", self.address, *self.scheduler_arguments, *arguments)
         wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
 
     def paced_agent(self, name, paces, gflops, *arguments):
@@ -81,7 +88,7 @@ class Pool(PoolTest):
         paces = {"a": 0.01, "b": 0.01}
         for name, gflops in [("a", 10), ("b", 30)]:
             self.paced_agent(name, paces, gflops, "--hold-after", "3")
-        run = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--watch", "--json", "--scheduler", self.address, *settings)
+        run = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--json", "--scheduler", self.address, *settings)
         replanned = run.events("replanned")
         self.assert_documented(replanned, {"replanned"})
         self.assertEqual(replanned[0]["node"], "b")
@@ -89,7 +96,6 @@ class Pool(PoolTest):
         self.assertGreater(replanned[0]["moved_modelets"], 0)
         self.assertEqual([event["step"] for event in run.events("started")], [0] + [event["step"] for event in replanned])
         self.assertEqual(run.events("interrupted"), [])
-        # The agent of rank 0 keeps the journal in the folder that all nodes share.
         journal = [json.loads(line)["event"] for line in (self.pool / "run/log.jsonl").read_text().splitlines()]
         self.assertEqual((journal[0], journal.count("started"), journal[-1]), ("started", 1 + len(replanned), "finished"))
         self.assertIn("learning_rate = 0.1", (self.pool / "run/experiment.toml").read_text())
@@ -110,7 +116,7 @@ class Pool(PoolTest):
         paces = {"a": 0.001, "b": 0.1}
         self.paced_agent("a", paces, gflops=1)
         self.paced_agent("b", paces, gflops=1000)
-        run = self.submit("run", *ENDLESS, "--set", "model.hidden=[256]")
+        run = self.submit(*ENDLESS, "--set", "model.hidden=[256]")
         self.wait_for(run, lambda status: status["replans"] > 0 and status["state"] == "running" and "a" in status["nodes"], "gets help")
         log = self.scheduler.stderr  # the list of runs may come too late to show the first placement
         prepared = re.findall(r"run \d+: node '(.)' is ready", log)
@@ -122,27 +128,26 @@ class Pool(PoolTest):
     def test_an_agent_that_leaves_saves_the_run(self):
         leaver = self.agent("a")
         self.agent("b")
-        run = self.submit("run", *ENDLESS)
+        run = self.submit(*ENDLESS)
         self.wait_for_step(run, 5)
         leaver.signal(signal.SIGTERM)
         self.assert_ends(leaver, 0)
         wait_until(lambda: self.runs()[run]["nodes"] == ["b"], lambda: f"b goes on alone: {self.runs()[run]}")
-        step = int(newest_checkpoint(self.pool / "run").name.removeprefix("step-"))
-        self.assertGreaterEqual(step, 5)
-        self.wait_for_step(run, step + 5)
+        self.wait_for_step(run, self.runs()[run]["step"] + 5)
         self.assertEqual(self.runs()[run]["recoveries"], 0)
         self.verb("stop", run)
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
         wait_until(lambda: [node["run"] for node in self.nodes().values()] == [0], "the other one is free")
-        step = int(newest_checkpoint(self.pool / "run").name.removeprefix("step-"))
-        epochs = step // STEPS_PER_EPOCH + 1
-        again = self.submit("run", "--resume", self.pool / "run", "--set", f"train.epochs={epochs}")
-        self.assert_finishes(again)
+        out = self.pool / "run"
+        self.verb("fetch", run, "--out", out)
+        step = int(newest_checkpoint(out).name.removeprefix("step-"))
+        self.assertGreaterEqual(step, 5)
+        self.assert_finishes(self.submit("--resume", out, "--set", f"train.epochs={step // STEPS_PER_EPOCH + 1}"))
 
     def test_a_dead_agent(self):
         victim = self.agent("a")
         self.agent("b")
-        run = self.submit("run", *ENDLESS)
+        run = self.submit(*ENDLESS)
         self.wait_for_step(run, 5)
         victim.signal(signal.SIGKILL)
         wait_until(lambda: {name: node["run"] for name, node in self.nodes().items()} == {"b": run} and self.runs()[run]["state"] == "running",
@@ -153,38 +158,17 @@ class Pool(PoolTest):
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
         wait_until(lambda: {name: node["run"] for name, node in self.nodes().items()} == {"b": 0}, "b is free")
 
-    def test_agents_outlive_a_failing_run(self):
-        agents = [self.agent("a"), self.agent("b")]
-        blocked = self.pool / "blocked"
-        blocked.write_text("a file where the run's folder should be")
-        run = self.submit("blocked/run", "--set", "train.epochs=1")
-        status = self.wait_for_end(run)
-        self.assertEqual(status["state"], "failed")
-        self.assertRegex(status["detail"], r"node '[ab]' failed at step \d+: .*blocked")
-        vanishing = self.folder / "data/vanishing.txt"
-        vanishing.write_bytes((self.folder / "data/train.txt").read_bytes())
-        queued = self.submit("vanishing", "--nodes", "3", "--wait", "--set", f"data.train={vanishing}")
-        vanishing.unlink()
-        self.agent("c")
-        status = self.wait_for_end(queued)
-        self.assertEqual(status["state"], "failed")
-        self.assertIn("vanishing.txt", status["detail"])
-        again = self.submit("works", "--set", "train.epochs=1", "--nodes", "2")
-        self.assert_finishes(again)
-        for agent in agents:
-            self.assertTrue(agent.running())
-
     def test_two_runs_at_once(self):
         for name in "abcd":
             self.agent(name)
-        first = self.submit("first", "--nodes", "2", "--name", "first", *ENDLESS)
-        second = self.submit("second", "--nodes", "2", "--name", "second", *ENDLESS)
+        first = self.submit("--nodes", "2", "--name", "first", *ENDLESS)
+        second = self.submit("--nodes", "2", "--name", "second", *ENDLESS)
         self.wait_for_step(first, 5)
         self.wait_for_step(second, 5)
         runs = self.runs()
         self.assertEqual([runs[first]["state"], runs[second]["state"]], ["running", "running"])
         self.assertEqual(sorted(runs[first]["nodes"] + runs[second]["nodes"]), list("abcd"))
-        third = self.submit("third", "--nodes", "3", "--set", "train.epochs=1")
+        third = self.submit("--nodes", "3", "--set", "train.epochs=1")
         self.assertIn("waits for 3 nodes", self.runs()[third]["detail"])
         self.verb("stop", first)
         self.verb("stop", second)
@@ -193,7 +177,7 @@ class Pool(PoolTest):
 
     def test_agents_outlive_the_scheduler(self):
         agent = self.agent("a")
-        run = self.submit("run", *ENDLESS)
+        run = self.submit(*ENDLESS)
         self.wait_for_step(run, 5)
         self.scheduler.signal(signal.SIGKILL)
         self.scheduler.end()
@@ -202,22 +186,21 @@ class Pool(PoolTest):
         wait_until(lambda: list(self.nodes()) == ["a"], "the agent is back")
         # A scheduler without --state is another pool, which does not know the run.
         wait_until(lambda: "the scheduler has lost this run" in agent.stderr, lambda: f"the run ends: {agent}")
-        again = self.submit("again", "--set", "train.epochs=1")
+        again = self.submit("--set", "train.epochs=1")
         self.assert_finishes(again)
 
-    def test_folders_of_runs_that_name_none(self):
+    def test_folders_of_runs(self):
         """Each run has a folder of its own, although a new scheduler numbers runs from 1 again. A resumed run has its own, too."""
         work = self.pool / "a/runs"
 
         def submit(epochs, *arguments):
-            (answer,) = self.verb("submit", self.experiment, "--set", f"train.epochs={epochs}", *arguments)
-            self.assert_finishes(answer["run"])
+            self.assert_finishes(self.submit("--set", f"train.epochs={epochs}", *arguments))
             return {folder for folder in work.iterdir() if (folder / "checkpoints").exists()}
         self.agent("a")
         first = submit(1)
         self.scheduler.signal(signal.SIGTERM)
         self.assert_ends(self.scheduler, 0)
-        self.scheduler = self.start("modelet-scheduler", "--listen", self.address)
+        self.scheduler = self.start("modelet-scheduler", "--listen", self.address, *self.scheduler_arguments)
         wait_until(lambda: list(self.nodes()) == ["a"], "the agent is back")
         both = submit(1)
         self.assertEqual((len(first), len(both)), (1, 2))
@@ -225,27 +208,9 @@ class Pool(PoolTest):
         (resumed,) = submit(2, "--resume", run) - both
         self.assertEqual(newest_checkpoint(resumed).name, f"step-{2 * STEPS_PER_EPOCH:010}")
 
-    def test_runs_use_only_what_the_agents_owner_allows(self):
-        """The agent refuses data and output elsewhere, makes nothing there, and is free again."""
-        self.agent("a")
-        with tempfile.TemporaryDirectory(prefix="modelet-cli-elsewhere-") as elsewhere:
-            shutil.copy(self.folder / "data/train.txt", elsewhere)
-            run = self.submit("run", "--set", f"data.train={elsewhere}/train.txt")
-            status = self.wait_for_end(run)
-            self.assertEqual(status["state"], "failed")
-            self.assertIn(f"data.train '{elsewhere}/train.txt'", status["detail"])
-            self.assertIn("--data-root", status["detail"])
-            for out in (elsewhere, f"{self.pool}/../../../{elsewhere}"):
-                (answer,) = self.verb("submit", self.experiment, "--out", f"{out}/run")
-                status = self.wait_for_end(answer["run"])
-                self.assertEqual(status["state"], "failed")
-                self.assertIn("--out-root", status["detail"])
-            self.assertEqual(os.listdir(elsewhere), ["train.txt"])
-        self.assert_finishes(self.submit("last"))
-
     def test_names_are_unique(self):
         first = self.agent("a")
-        run = self.submit("run", *ENDLESS)
+        run = self.submit(*ENDLESS)
         self.wait_for_step(run, 5)
         second = self.start("modelet-agent", "--config", self.pool / "a.toml")
         self.assert_ends(second, 1)
@@ -260,6 +225,53 @@ class Pool(PoolTest):
         self.verb("stop", run)
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
         wait_until(lambda: [node["run"] for node in self.nodes().values()] == [0], "the new one is in")
+
+
+class PoolWithoutStore(PoolTest):
+    """The nodes read the data at its path, and keep the files of runs among themselves."""
+
+    def test_files_are_neither_sent_nor_fetched(self):
+        self.train("trained", "--set", "train.epochs=1")
+        for arguments in (("--out", self.pool / "run"), ("--resume", self.folder / "trained")):
+            self.assert_refused(2, [f"{arguments[0]}: this scheduler keeps no files", "--state or --store"], "modelet", "submit", self.experiment,
+                                *arguments, "--scheduler", self.address)
+        self.assertEqual(self.runs(), {})
+
+    def test_agents_outlive_a_failing_run(self):
+        agents = [self.agent("a"), self.agent("b")]
+        blocked = [self.pool / name / "runs" for name in "ab"]
+        for file in blocked:
+            file.write_text("a file where the run's folder should be")
+        run = self.submit("--set", "train.epochs=1")
+        status = self.wait_for_end(run)
+        self.assertEqual(status["state"], "failed")
+        self.assertRegex(status["detail"], r"node '[ab]' failed at step \d+: .*making the run's folder")
+        for file in blocked:
+            file.unlink()
+        vanishing = self.folder / "data/vanishing.txt"
+        vanishing.write_bytes((self.folder / "data/train.txt").read_bytes())
+        queued = self.submit("--nodes", "3", "--wait", "--set", f"data.train={vanishing}")
+        vanishing.unlink()
+        self.agent("c")
+        status = self.wait_for_end(queued)
+        self.assertEqual(status["state"], "failed")
+        self.assertIn("vanishing.txt", status["detail"])
+        again = self.submit("--set", "train.epochs=1", "--nodes", "2")
+        self.assert_finishes(again)
+        for agent in agents:
+            self.assertTrue(agent.running())
+
+    def test_runs_use_only_what_the_agents_owner_allows(self):
+        """The agent refuses data elsewhere, and is free again."""
+        self.agent("a")
+        with tempfile.TemporaryDirectory(prefix="modelet-cli-elsewhere-") as elsewhere:
+            shutil.copy(self.folder / "data/train.txt", elsewhere)
+            run = self.submit("--set", f"data.train={elsewhere}/train.txt")
+            status = self.wait_for_end(run)
+            self.assertEqual(status["state"], "failed")
+            self.assertIn(f"data.train '{elsewhere}/train.txt'", status["detail"])
+            self.assertIn("--data-root", status["detail"])
+        self.assert_finishes(self.submit())
 
 
 class Refusals(ProgramTest):

@@ -47,7 +47,7 @@ checkpoint_every = 1000000
 STEPS_PER_EPOCH = 25  # 1600 rows
 LABELS = 200
 # Events of a run. All of them have a time (docs/events.md).
-RUN_EVENTS = {"preparing", "recipe", "sending", "fetching", "started", "progress", "evaluating", "epoch", "checkpoint", "replanned", "finished",
+RUN_EVENTS = {"preparing", "recipe", "sending", "submitted", "fetching", "started", "progress", "evaluating", "epoch", "checkpoint", "replanned", "finished",
               "interrupted", "failed"}
 WHEN_SLOW = {"preparing", "evaluating"}  # events of work that takes longer than some seconds
 TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
@@ -318,8 +318,7 @@ class PoolTest(ProgramTest):
     def agent(self, name, *arguments, **options):
         config = self.pool / f"{name}.toml"
         config.write_text(f'scheduler = "{self.address}"\nname = "{name}"\ncores = 1\nmemory_mib = 1000\n'
-                          f'gflops = 10\nmemory_gbps = 5\nwork_dir = "{self.pool / name}"\ndata_root = ["{self.folder}"]\n'
-                          f'out_root = ["{self.folder}"]\n')
+                          f'gflops = 10\nmemory_gbps = 5\nwork_dir = "{self.pool / name}"\ndata_root = ["{self.folder}"]\n')
         before = len(self.nodes())
         agent = self.start("modelet-agent", "--config", config, *arguments, **options)
         wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")
@@ -335,8 +334,8 @@ class PoolTest(ProgramTest):
     def runs(self):
         return {run["run"]: run for run in self.verb("list")}
 
-    def submit(self, out, *arguments):
-        *_sending, answer = self.verb("submit", self.experiment, "--out", self.pool / out, *arguments)
+    def submit(self, *arguments):
+        *_sending, answer = self.verb("submit", self.experiment, *arguments)
         self.assert_documented([answer], {"submitted"})
         self.assertEqual(answer["event"], "submitted")
         return answer["run"]

@@ -1,4 +1,4 @@
-"""Runs that outlive their nodes and their scheduler: in a pool with keys, without a folder that the nodes share."""
+"""Runs that outlive their nodes and their scheduler: in a pool with keys."""
 import os
 import shutil
 import signal
@@ -20,7 +20,7 @@ class RecoveryTest(ProgramTest):
     def setUp(self):
         super().setUp()
         self.pool = self.folder / self._testMethodName
-        (self.pool / "shared").mkdir(parents=True)
+        self.pool.mkdir()
         self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user", "admin")}
         (self.pool / "allowed").write_text(f"agent {self.public['agent']} office\nuser {self.public['user']} alice\nadmin {self.public['admin']} root\n")
         self.endpoint, self.state = self.pool / "endpoint", self.pool / "state"
@@ -43,7 +43,7 @@ class RecoveryTest(ProgramTest):
 
     def agent(self, name, *more):
         self.agents[name] = self.start("modelet-agent", *self.own("agent"), "--name", name, "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
-                                       "--memory-gbps", "5", "--work-dir", self.pool / name, "--out-root", self.pool / "shared", "--data-root", self.folder,
+                                       "--memory-gbps", "5", "--work-dir", self.pool / name, "--data-root", self.folder,
                                        "--leave-seconds", "100", *more)
         wait_until(lambda: name in self.nodes(), lambda: f"agent registers: {self.agents[name]}")
 
@@ -109,22 +109,6 @@ class RecoveryTest(ProgramTest):
         self.kill(members[0])
         self.assert_finishes(run)
         self.assertEqual(self.final_files(run), self.final_files(undisturbed))
-
-    def test_a_run_in_a_shared_folder_goes_on_from_its_checkpoint(self):
-        for name in ("a", "b", "c"):
-            self.agent(name)
-        folders = [self.pool / "shared" / name for name in ("undisturbed", "disturbed")]
-        self.assert_finishes(self.submit(2, "--out", folders[0]))
-        run, (first, second) = self.begin(2, "--out", folders[1], *LONG)
-        self.kill(first)  # it held the lock of the folder
-        wait_until(lambda: (self.status(run)["recoveries"], self.status(run)["state"]) == (1, "running"), lambda: f"goes on: {self.status(run)}\n{self.logs()}")
-        self.agents[second].signal(signal.SIGTERM)
-        self.assertEqual(self.agents[second].end(), 0, str(self.agents[second]))
-        self.assert_finishes(run)
-        self.assertEqual(self.status(run)["recoveries"], 1)
-        last = [newest_checkpoint(folder) for folder in folders]
-        self.assertEqual([folder.name for folder in last], [f"step-{epochs * 25:010}" for epochs in (40, 400)])
-        self.assertEqual(checkpoint_files(last[0]).keys(), checkpoint_files(last[1]).keys())
 
     def test_a_run_goes_on_with_the_nodes_that_are_left(self):
         for name in ("a", "b", "c"):

@@ -62,7 +62,7 @@ class Folder(StatePool):
 
 class Runs(StatePool):
     def test_that_wait_are_not_forgotten(self):
-        first = self.submit("first", "--wait")
+        first = self.submit("--wait")
         before = self.runs()
         self.start_again()
         after = self.runs()
@@ -70,7 +70,7 @@ class Runs(StatePool):
         for field in ("state", "submitted", "submitter"):
             self.assertEqual(after[first][field], before[first][field])
         self.assertRegex(after[first]["submitted"], TIME)
-        self.assertEqual(self.submit("second", "--wait"), first + 1)
+        self.assertEqual(self.submit("--wait"), first + 1)
         self.agent("a")
         for run in (first, first + 1):
             self.assert_finishes(run)
@@ -81,7 +81,7 @@ class Runs(StatePool):
         epochs = 600  # so many that it is not over before a node is killed, also where every program starts slowly
         self.agent("a")
         b = self.agent("b")
-        run = self.submit("run", "--nodes", "2", "--set", f"train.epochs={epochs}", "--set", "exchange.timeout_seconds=60")
+        run = self.submit("--nodes", "2", "--set", f"train.epochs={epochs}", "--set", "exchange.timeout_seconds=60")
         self.wait_for_step(run, 20)
         def log(*arguments):
             return self.modelet("logs", run, *arguments, "--scheduler", self.address).stdout.splitlines()
@@ -90,7 +90,7 @@ class Runs(StatePool):
         b.kill_all()
         self.start_again()
         status = self.wait_for_end(run)
-        self.assertEqual(status["state"], "finished", "on the other node, from the newest checkpoint in its folder")
+        self.assertEqual(status["state"], "finished", "on the other node, from the newest snapshot")
         for node in ("a", "b"):
             self.assertRegex(log(node)[0], rf"^\d{{4}}-\d\d-\d\dT\S+Z info run {run} 'small', epoch 1: rank \d of 2")
         self.assert_refused(1, ["'c' has logged nothing", "a, b"], "modelet", "logs", run, "c", "--scheduler", self.address)
@@ -103,7 +103,7 @@ class Runs(StatePool):
 
     def test_are_followed_while_the_scheduler_is_away(self):
         self.agent("a")
-        run = self.submit("run", *ENDLESS)
+        run = self.submit(*ENDLESS)
         follower = self.follow(run)
         follower.wait_for_step(5)
         self.scheduler.kill_all()
@@ -118,7 +118,7 @@ class Runs(StatePool):
 
     def test_are_followed_no_longer_than_somebody_reads(self):
         self.agent("a")
-        running, waiting = self.submit("run", *ENDLESS), self.submit("waits", "--wait", "--nodes", "2")
+        running, waiting = self.submit(*ENDLESS), self.submit("--wait", "--nodes", "2")
         self.wait_for_step(running, 5)
         for run in (running, waiting):  # one that writes to its log, and one that has nothing to write
             reader, writer = os.pipe()
@@ -141,7 +141,7 @@ class Runs(StatePool):
 
     def test_are_watched_no_longer_than_there_is_patience(self):
         self.agent("a")
-        run = self.submit("run", *ENDLESS)
+        run = self.submit(*ENDLESS)
         watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json", "--patience-seconds", "10")
         watch.wait_for_step(1)
         self.scheduler.kill_all()
@@ -156,7 +156,7 @@ class Undisturbed(StatePool):
         return (*super().scheduler_arguments, "--dead-after-seconds", "60")
 
     def watched_over_a_restart(self, *options):
-        run = self.submit("run", "--set", "train.epochs=40", *options)
+        run = self.submit("--set", "train.epochs=40", *options)
         watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json")
         watch.wait_for_step(5)
         self.start_again()

@@ -60,7 +60,7 @@ class ExitCodes(PoolTest):
         nobody = ("--scheduler", "tcp://127.0.0.1:1")
         missing = ("--set", "data.train=nowhere.txt")
         self.agent("a")
-        submitted = self.submit("ended", "--set", "train.epochs=1")
+        submitted = self.submit("--set", "train.epochs=1")
         self.wait_for_end(submitted)
         last = [submitted, *pool]
         self.assert_all_end(0, {

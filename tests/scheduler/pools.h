@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <functional>
@@ -36,14 +35,6 @@ inline cli::Submission submission(uint32_t nodes) {
                     .labels_per_row = 3},
           .name = "run",
           .nodes = nodes};
-}
-
-// A run with a folder of its own that all nodes share. It ends without files in the pool.
-inline cli::Submission shared_run(uint32_t nodes) {
-  static int runs = 0;
-  cli::Submission run = submission(nodes);
-  run.out = testing::TempDir() + "shared-run-" + std::to_string(::getpid()) + "-" + std::to_string(++runs);
-  return run;
 }
 
 }  // namespace modelet::test

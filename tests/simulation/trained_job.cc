@@ -156,7 +156,7 @@ void TrainedJob::work() {
     trainer_.reset();
     return;
   } catch (...) {
-    agent::set_failure(done, std::current_exception(), !abort_reason_.empty(), false);
+    agent::set_failure(done, std::current_exception(), !abort_reason_.empty());
   }
   done.step = step();
   trainer_.reset();

@@ -11,22 +11,22 @@ class TrainingJob final : public Job {
  public:
   explicit TrainingJob(TrainJob job) : trainer_(std::move(job)) {}
   void prepare(const EventSink& events) override { trainer_.prepare(events); }
-  void run(comm::Group& group, const EventSink& events) override { trainer_.run(group, events, snapshots_); }
-  void tell_snapshots(SnapshotSink sink) override { snapshots_ = std::move(sink); }
+  void run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots) override {
+    trainer_.run(group, events, snapshots);
+  }
   void request_stop() override { trainer_.request_stop(); }
   uint64_t step() const override { return trainer_.step(); }
   uint64_t memory_bytes() const override { return trainer_.memory_bytes(); }
 
  private:
   Trainer trainer_;
-  SnapshotSink snapshots_;
 };
 
 }  // namespace
 
-JobFactory training_jobs(Roots roots) {
+JobFactory training_jobs(DataRoots roots) {
   return [roots = std::move(roots)](TrainJob job) {
-    check(roots, job);
+    roots.check(job);
     return std::make_unique<TrainingJob>(std::move(job));
   };
 }

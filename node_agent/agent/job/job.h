@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "comm/collectives/group.h"
-#include "node_agent/folders/roots.h"
+#include "node_agent/agent/job/data_roots.h"
 #include "node_agent/train/job/snapshot.h"
 #include "node_agent/train/job/train_job.h"
 
@@ -19,21 +19,18 @@ namespace modelet::agent {
 class Job {
  public:
   virtual ~Job() = default;
-  virtual void prepare(const EventSink& events) = 0;                  // as Trainer::prepare
-  virtual void run(comm::Group& group, const EventSink& events) = 0;  // as Trainer::run
-  // Sets the sink that run() tells of this rank's parts of snapshots. Called before run(). Jobs that make
-  // no snapshots ignore it.
-  virtual void tell_snapshots(SnapshotSink) {}
+  virtual void prepare(const EventSink& events) = 0;  // as Trainer::prepare
+  virtual void run(comm::Group& group, const EventSink& events,
+                   const SnapshotSink& snapshots) = 0;  // as Trainer::run
   virtual void request_stop() = 0;
   virtual uint64_t step() const = 0;
   virtual uint64_t memory_bytes() const = 0;
 };
 
-using JobCheck = std::function<void(const TrainJob&)>;
 using JobFactory = std::function<std::unique_ptr<Job>(TrainJob)>;
 
-// Makes Trainers. A Trainer reads and writes only beneath the roots (node_agent/folders/roots.h); a job
-// that needs other folders is a UsageError.
-JobFactory training_jobs(Roots roots);
+// Makes Trainers. A job whose data was not fetched, and does not lie beneath the roots
+// (node_agent/agent/job/data_roots.h), is a UsageError.
+JobFactory training_jobs(DataRoots roots);
 
 }  // namespace modelet::agent

@@ -29,9 +29,9 @@ nlohmann::json with_time(nlohmann::json event) {
 
 }  // namespace
 
-JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCheck check,
-                     JobFactory make_job, comm::ZmqOptions data_socket, Mailbox& mailbox,
-                     std::optional<DataSource> data, std::optional<KeptRun> kept)
+JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobFactory make_job,
+                     comm::ZmqOptions data_socket, Mailbox& mailbox, RunSnapshots snapshots,
+                     std::optional<DataSource> data)
     : run_(prepare.run),
       group_options_{.run = prepare.group_key,
                      .epoch = prepare.epoch,
@@ -44,14 +44,13 @@ JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCh
       size_(job.size),
       data_socket_(std::move(data_socket)),
       mailbox_(mailbox),
-      goes_on_in_folder_(goes_on_in_folder(prepare)),
       source_(std::move(data)),
-      kept_(std::move(kept)),
+      snapshots_(std::move(snapshots)),
       throttle_(job.throttle) {
   if (throttle_ != nullptr) throttle_->hurry(false);
-  thread_ =
-      std::thread([this, job = std::move(job), check = std::move(check),
-                   make_job = std::move(make_job)]() mutable { work(std::move(job), check, make_job); });
+  thread_ = std::thread([this, job = std::move(job), make_job = std::move(make_job)]() mutable {
+    work(std::move(job), make_job);
+  });
 }
 
 JobRunner::~JobRunner() {
@@ -93,15 +92,15 @@ void JobRunner::abort(const std::string& reason) {
   changed_.notify_all();
 }
 
-void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make_job) {
+void JobRunner::work(TrainJob job, const JobFactory& make_job) {
   RunDoneT done;
   done.run = run_;
   done.epoch = group_options_.epoch;
   try {
-    train(std::move(job), check, make_job);
+    train(std::move(job), make_job);
     done.outcome = Outcome::Ok;
   } catch (...) {
-    set_failure(done, std::current_exception(), aborted(), goes_on_in_folder_);
+    set_failure(done, std::current_exception(), aborted());
   }
   done.step = step();
   // Free the memory before anybody learns that this node is free again. On a busy machine that can take long,
@@ -126,21 +125,17 @@ std::unique_ptr<comm::ZmqTransport> JobRunner::listen() const {
   }
 }
 
-void JobRunner::train(TrainJob description, const JobCheck& check, const JobFactory& make_job) {
-  check(description);
+void JobRunner::train(TrainJob description, const JobFactory& make_job) {
   // Made before this thread may become an idle one: its threads, which move the messages for which other ranks wait,
   // would inherit that.
   std::unique_ptr<comm::ZmqTransport> transport = listen();
   leave_room();
-  if (kept_) bring_snapshot(description);
+  bring_snapshot(description);
   leave_room();
   if (source_)
     data_.emplace(
         *source_, description, [this](const nlohmann::json& event) { post_event(event); },
         [this] { check_wanted(); });
-  std::optional<RunJournal> journal;
-  if (rank_ == 0 && !description.private_folder && !description.out.empty())
-    journal.emplace(description.out, to_toml(description.experiment));
   leave_room();
   std::unique_ptr<Job> made = make_job(std::move(description));
   Job& job = *made;
@@ -164,18 +159,14 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
   mailbox_.post(FromJob{std::move(prepared)});
   transport->connect(rank_, wait_for_start(), group_options_.run, group_options_.epoch);
 
-  if (kept_)
-    job.tell_snapshots([keeper = kept_->keeper](const WrittenSnapshot& written) {
-      keeper->take(written.step, written.keep, written.folder, written.files);
-    });
   comm::Group group(std::move(transport), group_options_);
   enter_group(group);
   try {
-    job.run(group, [this, &journal](const nlohmann::json& event) {
-      const nlohmann::json stamped = with_time(event);
-      post_event(stamped);
-      note(journal, stamped);
-    });
+    job.run(
+        group, [this](const nlohmann::json& event) { post_event(event); },
+        [this](const WrittenSnapshot& written) {
+          snapshots_.keeper.take(written.step, written.keep, written.folder, written.files);
+        });
   } catch (...) {
     leave_group();
     throw;
@@ -186,25 +177,13 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
 // Fetches the files of a snapshot that this rank needs to go on from it into the run's folder, from this
 // node's own disk or from another node's.
 void JobRunner::bring_snapshot(TrainJob& job) const {
-  SnapshotKeeper& keeper = *kept_->keeper;
-  keeper.begin(kept_->group);
-  if (!kept_->from) return;
+  snapshots_.keeper.begin(snapshots_.group);
+  if (!snapshots_.from) return;
   const std::function<void()> check = [this] { check_wanted(); };
-  agent::bring_snapshot(*kept_->from, job,
+  agent::bring_snapshot(*snapshots_.from, job,
                         [&](std::span<const std::string> names, const std::filesystem::path& folder) {
-                          keeper.bring(*kept_->from, names, folder, check);
+                          snapshots_.keeper.bring(*snapshots_.from, names, folder, check);
                         });
-}
-
-// A journal that cannot be written does not end the run.
-void JobRunner::note(std::optional<RunJournal>& journal, const nlohmann::json& event) const {
-  if (!journal) return;
-  try {
-    journal->add(event);
-  } catch (const Error& error) {
-    log_warning("run {}: its journal ends here: {}", run_, error.what());
-    journal.reset();
-  }
 }
 
 void JobRunner::post_event(const nlohmann::json& event) {

@@ -23,26 +23,24 @@
 #include "node_agent/agent/core/mailbox.h"
 #include "node_agent/agent/job/job.h"
 #include "node_agent/agent/job/run_data.h"
-#include "node_agent/folders/run_journal.h"
 #include "node_agent/snapshots/snapshot_keeper.h"
 
 namespace modelet::agent {
 
-// For a run whose ranks share no folder: who keeps its snapshots, and the snapshot that it goes on from.
-struct KeptRun {
-  SnapshotKeeper* keeper = nullptr;  // must outlive the JobRunner
-  SnapshotKeeper::Group group;
-  std::optional<comm::Snapshot> from;
+// Who keeps the snapshots of a run, and the snapshot that it goes on from.
+struct RunSnapshots {
+  SnapshotKeeper& keeper;  // must outlive the JobRunner
+  SnapshotKeeper::Group group = {};
+  std::optional<comm::Snapshot> from = {};  // empty: the run begins
 };
 
 class JobRunner {
  public:
-  // Starts the thread. `mailbox` must outlive this object. `check` throws if the job is not allowed; it is
-  // called before data is fetched for the job. `data` is empty if the paths of the experiment are valid
-  // here. `kept` is empty if all ranks see the run's folder.
-  JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCheck check, JobFactory make_job,
-            comm::ZmqOptions data_socket, Mailbox& mailbox, std::optional<DataSource> data = {},
-            std::optional<KeptRun> kept = {});
+  // Starts the thread. `mailbox` must outlive this object. `data` is empty if the paths of the experiment are
+  // valid here.
+  JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobFactory make_job,
+            comm::ZmqOptions data_socket, Mailbox& mailbox, RunSnapshots snapshots,
+            std::optional<DataSource> data = {});
   ~JobRunner();  // aborts, and waits for the thread
 
   uint64_t run() const { return run_; }
@@ -55,12 +53,11 @@ class JobRunner {
   void abort(const std::string& reason);      // at once; but prepare() is waited for, unless it prepares text
 
  private:
-  void work(TrainJob job, const JobCheck& check, const JobFactory& make_job);
+  void work(TrainJob job, const JobFactory& make_job);
   std::unique_ptr<comm::ZmqTransport> listen() const;
-  void train(TrainJob description, const JobCheck& check, const JobFactory& make_job);
+  void train(TrainJob description, const JobFactory& make_job);
   void bring_snapshot(TrainJob& job) const;
   void post_event(const nlohmann::json& event);
-  void note(std::optional<RunJournal>& journal, const nlohmann::json& event) const;
   void post_missed(int rank, const std::string& why, bool over = false);
   void leave_room() const;
   void check_wanted() const;
@@ -74,9 +71,8 @@ class JobRunner {
   const int rank_, size_;
   const comm::ZmqOptions data_socket_;
   Mailbox& mailbox_;
-  const bool goes_on_in_folder_;
   const std::optional<DataSource> source_;
-  const std::optional<KeptRun> kept_;
+  const RunSnapshots snapshots_;
   Throttle* const throttle_;     // lets a suspended job go on to its end; null: none
   std::optional<RunData> data_;  // the data that the job maps; used by the job's thread
 

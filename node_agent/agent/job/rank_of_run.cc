@@ -38,10 +38,6 @@ std::string without_quotes(const MisfitError& error) {
 
 }  // namespace
 
-bool is_kept(const PrepareT& prepare) { return prepare.out.empty(); }
-
-bool goes_on_in_folder(const PrepareT& prepare) { return prepare.epoch > 1 && !prepare.out.empty(); }
-
 TrainJob job_of(const PrepareT& prepare) {
   if (prepare.shape == nullptr || prepare.size == 0 || prepare.rank >= prepare.size ||
       prepare.node_names.size() != prepare.size)
@@ -62,9 +58,8 @@ TrainJob job_of(const PrepareT& prepare) {
   job.owner = prepare.owner;
   job.rank = static_cast<int>(prepare.rank);
   job.size = static_cast<int>(prepare.size);
-  job.resume = prepare.resume;
-  job.private_folder = is_kept(prepare);
-  job.snapshots.enabled = job.private_folder;
+  job.private_folder = true;
+  job.snapshots.enabled = true;
   job.snapshots.every_steps = (job.experiment.cluster.snapshot_every + 1) / 2;
   job.snapshots.seconds_between_losses =
       std::clamp(prepare.seconds_between_losses, 0.0, kLongestBetweenLosses);
@@ -90,8 +85,7 @@ void bring_snapshot(const comm::Snapshot& snapshot, TrainJob& job, const BringFi
   }
 }
 
-void set_failure(comm::control::RunDoneT& done, const std::exception_ptr& failure, bool aborted,
-                 bool from_folder) {
+void set_failure(comm::control::RunDoneT& done, const std::exception_ptr& failure, bool aborted) {
   done.outcome = Outcome::Failed;
   try {
     std::rethrow_exception(failure);
@@ -109,10 +103,7 @@ void set_failure(comm::control::RunDoneT& done, const std::exception_ptr& failur
     done.user_error = true;
   } catch (const UsageError& error) {
     done.message = error.what();
-    // An earlier group has passed this check, so the reason may be temporary: that group may not have left
-    // the folder yet, or may just have written another checkpoint.
-    done.retry = from_folder;
-    done.user_error = !from_folder;
+    done.user_error = true;
   } catch (const std::bad_alloc&) {
     done.message = out_of_memory_text();
   } catch (const FormatError& error) {

@@ -15,12 +15,6 @@
 
 namespace modelet::agent {
 
-// Whether the nodes keep the run's snapshots. They do if its ranks share no folder.
-bool is_kept(const comm::control::PrepareT& prepare);
-// Whether an earlier group of the run has trained into its folder, which all ranks see. This group then
-// goes on from the newest checkpoint there, if there is one.
-bool goes_on_in_folder(const comm::control::PrepareT& prepare);
-
 // The job of the rank. What depends on the machine is not set: threads, folders and the rate of snapshots.
 // Throws FormatError if the message makes no sense.
 TrainJob job_of(const comm::control::PrepareT& prepare);
@@ -33,8 +27,7 @@ using BringFiles =
 void bring_snapshot(const comm::Snapshot& snapshot, TrainJob& job, const BringFiles& bring);
 
 // Completes what the scheduler is told of a job that ended with this exception. `done` has the run and the
-// epoch. `aborted`: by the agent. `from_folder`: goes_on_in_folder().
-void set_failure(comm::control::RunDoneT& done, const std::exception_ptr& failure, bool aborted,
-                 bool from_folder);
+// epoch. `aborted`: by the agent.
+void set_failure(comm::control::RunDoneT& done, const std::exception_ptr& failure, bool aborted);
 
 }  // namespace modelet::agent

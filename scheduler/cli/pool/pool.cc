@@ -28,28 +28,13 @@ namespace {
 
 using nlohmann::json;
 
-// Checks the folders, as far as they can be seen from here, before anything is sent: an error here would
-// otherwise occur on every node.
-void check_folders(const std::filesystem::path& out, const std::filesystem::path& resume) {
-  if (!resume.empty() && std::filesystem::exists(resume.parent_path())) {
-    const std::filesystem::path checkpoint = shard::find_checkpoint(resume);
-    const std::filesystem::path run = out.empty() ? shard::run_of(resume) : out;
-    if (!run.empty()) shard::require_one_run(run, checkpoint);
-  } else if (!out.empty() && resume.empty()) {
-    shard::require_one_run(out, {});
-  }
-}
-
-// Sends the data to the scheduler's store, and the checkpoint to continue from if the nodes share no folder.
-void send_files(const PoolOptions& options, uint16_t port, const ExperimentData& data, bool with_checkpoint,
-                Submission& submission, Reporter& reporter) {
-  const auto server = comm::control::with_port(options.address(), port);
+// Sends the data, and the checkpoint to continue from, to the scheduler's store.
+void send_files(const comm::control::SchedulerAddress& server, const ExperimentData& data,
+                const std::filesystem::path& resume, Submission& submission, Reporter& reporter) {
   submission.train_data = send_data(server, data.train, "train", reporter);
   submission.test_data = send_data(server, data.test, "test", reporter);
-  if (!with_checkpoint || submission.resume.empty()) return;
-  submission.resume_files =
-      send_checkpoint(server, shard::Checkpoint::open(shard::find_checkpoint(submission.resume)), &reporter);
-  submission.resume.clear();
+  if (!resume.empty())
+    submission.resume_files = send_checkpoint(server, shard::Checkpoint::open(resume), &reporter);
 }
 
 void submit(const PoolOptions& options) {
@@ -58,39 +43,47 @@ void submit(const PoolOptions& options) {
   submission.nodes = options.nodes;
   submission.wait = options.wait;
   submission.priority = options.priority;
-  submission.out = absolute(options.out);
-  submission.resume = absolute(options.resume);
-  check_folders(submission.out, submission.resume);
+  const std::filesystem::path resume =
+      options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume));
+  if (!options.out.empty()) shard::require_one_run(absolute(options.out), resume);
+  const auto address = options.address();
+  const uint16_t port = PoolClient(address).data_port();
+  if (port == 0 && (!options.out.empty() || !resume.empty()))
+    throw UsageError(fmt::format(
+        "{}: this scheduler keeps no files, so none can be sent to its nodes or fetched from them: start "
+        "modelet-scheduler with --state or --store",
+        options.out.empty() ? "--resume" : "--out"));
   Reporter reporter(options.json);
   const ExperimentData data = load_data(submission.experiment, reporter);
   submission.shape = data.shape();
-  const uint16_t port = PoolClient(options.address()).data_port();
-  const bool keeps_files =
-      port != 0 && options.out.empty();  // true: the pool keeps them; false: the nodes share a folder
-  std::optional<RunPlace> place;
-  if (keeps_files && options.watch)
-    submission.out = place.emplace("", submission.resume, submission.name).path().string();
-  if (keeps_files && options.watch) require_room(submission.out, 0);
-  if (port != 0) send_files(options, port, data, keeps_files, submission, reporter);
-  if (options.watch) {
+  const bool follows = options.watch || !options.out.empty();
+  std::optional<RunPlace> place;  // of the files that are fetched
+  if (follows && port != 0) {
+    place.emplace(options.out, resume, submission.name);
+    shard::require_one_run(place->path(), resume);
+    require_room(place->path(), 0);
+  }
+  if (port != 0) send_files(comm::control::with_port(address, port), data, resume, submission, reporter);
+  if (follows) {
     std::atomic<bool> stop{false};
     const StopSignals signals([&stop] {
       stop = true;
       write_from_signal(kStoppingLine);
     });
     std::optional<RunFolder> folder;
-    if (keeps_files) {
-      folder.emplace(submission.out,
-                     options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)));
-      reporter.record_in(submission.out, to_toml(submission.experiment), submission.experiment.data.labels);
+    if (place) {
+      folder.emplace(place->path(), resume);
+      reporter.record_in(place->path(), to_toml(submission.experiment), submission.experiment.data.labels);
     }
-    return run_on_pool(options.address(),
-                       {.submission = submission, .fetch = keeps_files, .patience = options.patience},
+    return run_on_pool(address,
+                       {.submission = submission,
+                        .out = place ? place->path() : std::filesystem::path(),
+                        .patience = options.patience},
                        reporter, stop);
   }
-  const uint64_t run = PoolClient(options.address()).submit(submission);
+  const uint64_t run = PoolClient(address).submit(submission);
   if (options.json)
-    print_line(json{{"event", "submitted"}, {"run", run}});
+    reporter.handle({{"event", "submitted"}, {"run", run}});
   else
     std::cout << fmt::format("run {} submitted; follow it with: modelet watch {} --scheduler {}\n", run, run,
                              options.scheduler);
@@ -101,7 +94,7 @@ void add_submit_verb(CLI::App& app) {
   CLI::App& submit_verb =
       add_verb(app, "submit", "Submit an experiment to a pool",
                "  modelet submit experiments/quickstart.toml --nodes 2 --watch --insecure\n"
-               "  modelet submit big.toml --scheduler tcp://192.168.1.5:5570 --out /shared/runs/big",
+               "  modelet submit big.toml --scheduler tcp://192.168.1.5:5570 --out runs/big",
                submission, submit);
   submission->experiment.add_to(submit_verb);
   submit_verb.add_option("--name", submission->name, "of the run (default: the file's)");
@@ -111,13 +104,11 @@ void add_submit_verb(CLI::App& app) {
                        "for agents that join later, if the pool has fewer nodes than are wanted");
   submit_verb.add_option(
       "--out", submission->out,
-      "folder of the run that all nodes share; after a loss such a run goes on from its newest checkpoint "
-      "(default: the pool keeps the files, and modelet fetch brings them; with --watch they are fetched into "
-      "runs/NAME-TIME, or the folder of --resume)");
-  submit_verb.add_option(
-      "--resume", submission->resume,
-      "checkpoint to continue from; with --out or a scheduler without a store, readable on every "
-      "node");
+      "folder on this machine into which the run's files are fetched while they come; implies --watch. Without both, "
+      "the files stay in the pool until modelet fetch brings them (default with --watch: runs/NAME-TIME, or the "
+      "folder of --resume)");
+  submit_verb.add_option("--resume", submission->resume,
+                         "run folder or checkpoint on this machine to continue from");
   submit_verb.add_flag("--watch", submission->watch,
                        "follow the run to its end; Ctrl-C stops it, with a checkpoint");
   submit_verb

@@ -39,6 +39,13 @@ struct TrainOptions {
   bool json = false;
 };
 
+// A run, and where its files are on this machine.
+struct PlacedRun {
+  Submission submission;
+  fs::path out;     // its folder
+  fs::path resume;  // a checkpoint to continue from, or empty
+};
+
 // What a checkpoint of the run takes at least.
 uint64_t checkpoint_bytes(const Submission& run) {
   const uint64_t of_parameter = run.experiment.model.precision == Precision::kBf16 ? 2 : 4;
@@ -48,10 +55,11 @@ uint64_t checkpoint_bytes(const Submission& run) {
   return bytes;
 }
 
-void train_here(const Submission& submission, Reporter& reporter) {
+void train_here(const PlacedRun& run, Reporter& reporter) {
+  const Submission& submission = run.submission;
   agent::TrainJob job = agent::job_of_one_node(submission.name, submission.experiment, submission.shape);
-  job.out = submission.out;
-  job.resume = submission.resume;
+  job.out = run.out;
+  job.resume = run.resume;
   agent::Trainer trainer(std::move(job));
   std::atomic<bool> learns{false};
   const StopSignals signals([&trainer, &learns] {
@@ -82,36 +90,35 @@ void train_here(const Submission& submission, Reporter& reporter) {
 
 // Trains on a pool of processes. The pool keeps the files of the run, so that the run outlives a node, and
 // this process copies them into the run's folder.
-void train_on_pool(Submission trained, Reporter& reporter) {
+void train_on_pool(PlacedRun run, Reporter& reporter) {
+  Submission& submission = run.submission;
   std::atomic<bool> stop{false};
   const StopSignals signals([&stop] {
     stop = true;
     write_from_signal(kStoppingLine);
   });
   constexpr uint64_t kFiles = 100, kFilesOfNode = 8;  // of the scheduler, which has connections to all
-  require_descriptors(kFiles + kFilesOfNode * trained.nodes,
-                      fmt::format("--nodes {}: the scheduler", trained.nodes));
-  const RunFolder folder(trained.out, trained.resume);
+  require_descriptors(kFiles + kFilesOfNode * submission.nodes,
+                      fmt::format("--nodes {}: the scheduler", submission.nodes));
+  const RunFolder folder(run.out, run.resume);
   const auto check = [&stop] {
     if (stop) throw Interrupted("stopped before the first step");
   };
-  reporter.note(fmt::format("starting a scheduler and {} agents on this machine", trained.nodes));
-  LocalPool pool({.nodes = trained.nodes,
-                  .threads = trained.experiment.train.threads,
-                  .files = fs::path(trained.out) / ".pool",
+  reporter.note(fmt::format("starting a scheduler and {} agents on this machine", submission.nodes));
+  LocalPool pool({.nodes = submission.nodes,
+                  .threads = submission.experiment.train.threads,
+                  .files = run.out / ".pool",
                   .check = check});
-  if (!trained.resume.empty()) {
+  if (!run.resume.empty()) {
     const auto server =
         comm::control::with_port(pool.scheduler(), PoolClient(pool.scheduler(), check).data_port());
-    trained.resume_files =
-        send_checkpoint(server, shard::Checkpoint::open(trained.resume), nullptr, 2, check);
-    trained.resume.clear();
+    submission.resume_files = send_checkpoint(server, shard::Checkpoint::open(run.resume), nullptr, 2, check);
   }
   run_on_pool(pool.scheduler(),
-              {.submission = trained,
-               .fetch = true,
+              {.submission = submission,
+               .out = run.out,
                .own_store = pool.store(),
-               .keep_store = [&] { return pool.keep_files(fs::path(trained.out) / "kept-pool"); },
+               .keep_store = [&] { return pool.keep_files(run.out / "kept-pool"); },
                .check = [&pool] { pool.check(); }},
               reporter, stop);
 }
@@ -143,28 +150,29 @@ ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) 
 }
 
 void train(const TrainOptions& options) {
-  Submission submission{.nodes = options.nodes};
+  PlacedRun run{.submission = {.nodes = options.nodes}, .out = {}, .resume = {}};
+  Submission& submission = run.submission;
   submission.name = options.recipe.run_name(options.experiment);
-  submission.resume = options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)).string();
-  const RunPlace place(options.out, submission.resume, submission.name);
-  submission.out = place.path().string();
-  shard::require_one_run(submission.out, submission.resume);
-  require_room(submission.out, 0);
+  if (!options.resume.empty()) run.resume = shard::find_checkpoint(absolute(options.resume));
+  const RunPlace place(options.out, run.resume, submission.name);
+  run.out = place.path();
+  shard::require_one_run(run.out, run.resume);
+  require_room(run.out, 0);
   Reporter reporter(options.json);
   const ChosenExperiment chosen = experiment_of(options, reporter);
   submission.experiment = chosen.experiment;
   if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
-  reporter.record_in(submission.out, chosen.text, submission.experiment.data.labels);
-  reporter.note("run folder: " + submission.out);
+  reporter.record_in(run.out, chosen.text, submission.experiment.data.labels);
+  reporter.note("run folder: " + run.out.string());
   if (const fs::path tuned = tuned_file(options.experiment.file); !options.recipe.used() && fs::exists(tuned))
     reporter.note("hash tables as measured by modelet tune: " + tuned.string());
   submission.shape = load_data(submission.experiment, reporter).shape();
-  require_room(submission.out, checkpoint_bytes(submission));
+  require_room(run.out, checkpoint_bytes(submission));
   if (options.nodes == 1)
-    train_here(submission, reporter);
+    train_here(run, reporter);
   else
-    train_on_pool(submission, reporter);
+    train_on_pool(std::move(run), reporter);
 }
 
 }  // namespace

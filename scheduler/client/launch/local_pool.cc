@@ -85,7 +85,7 @@ void LocalPool::start(const LocalPoolOptions& options) {
   const uint64_t bytes =
       agent::known_memory("start a scheduler, and agents with --memory-mib (docs/pool.md)");
   const uint64_t memory_mib = std::max<uint64_t>(1, (bytes >> 20) / options.nodes);
-  // The pool's only user may read and write everything that the agents may. When an agent gets SIGTERM, the
+  // The pool's only user may read everything that the agents may. When an agent gets SIGTERM, the
   // pool ends or has been killed: no scheduler could release the agent, and it must not train on meanwhile.
   for (const std::string& name : names)
     add({name, programs / "modelet-agent", {"--scheduler",     scheduler_.endpoint,
@@ -101,7 +101,6 @@ void LocalPool::start(const LocalPoolOptions& options) {
                                             "--work-dir",      (files_ / name).string(),
                                             "--local-store",   store().string(),
                                             "--data-root",     "/",
-                                            "--out-root",      "/",
                                             "--leave-seconds", "0.1",
                                             "--dedicated"}});
   wait_for_agents(options);

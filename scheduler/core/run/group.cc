@@ -153,8 +153,8 @@ void Run::planned(Pool& pool, const Planned& answer) {
   too_few.clear();
   for (const Member& each : wanted.nodes) too_few.push_back(each.node);
   std::ranges::sort(too_few);
-  wait_for_nodes(pool,
-                 fmt::format("waits for nodes to go on from step {}: {}", saved_step(), answer.failure));
+  wait_for_nodes(pool, fmt::format("waits for nodes to go on from step {}: {}", snapshots.stable_step(),
+                                   answer.failure));
 }
 
 // ---- a group
@@ -239,8 +239,7 @@ void Run::admit_members(Pool& pool, const msg::PrepareT& prepare) const {
 }
 
 // Binds the members. Returns false if the run has failed, because the message would be too large; its members
-// are then the `former` ones. Steps after the snapshot or checkpoint that the group starts from are computed
-// again.
+// are then the `former` ones. Steps after the snapshot that the group starts from are computed again.
 bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   msg::PrepareT prepare;
   prepare.run = id;
@@ -251,28 +250,20 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   prepare.experiment = submit.experiment;
   prepare.shape = std::make_unique<msg::ShapeT>(*submit.shape);
   prepare.owner = owner;
-  prepare.out = submit.out;
-  prepare.resume = submit.resume;
   prepare.train_data = submit.train_data;
   prepare.test_data = submit.test_data;
   prepare.data_port = pool.options.data_port;
-  prepare.submitter = submitter;
-  prepare.by_admin = by_admin;
   prepare.pool = pool.pool_id;
   prepare.seconds_between_losses = pool.seconds_between_losses(members.size());
   for (const Member& each : members) prepare.node_names.push_back(each.name);
-  if (has_folder()) {
-    if (epoch > 1) step = checkpoint_step;
-  } else {
-    const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
-    const comm::Snapshot* from = snapshots.newest_complete(is_there);
-    if (from == nullptr) from = snapshots.newest_at_hand(is_there);
-    prepare.snapshot = from != nullptr ? comm::format_snapshot(*from) : submit.resume_files;
-    prepare.holders = holders_of(pool, from, members);
-    admit_members(pool, prepare);
-    if (from != nullptr || epoch > 1) step = from == nullptr ? 0 : from->step;
-    snapshots.go_back_to(step);
-  }
+  const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
+  const comm::Snapshot* from = snapshots.newest_complete(is_there);
+  if (from == nullptr) from = snapshots.newest_at_hand(is_there);
+  prepare.snapshot = from != nullptr ? comm::format_snapshot(*from) : submit.resume_files;
+  prepare.holders = holders_of(pool, from, members);
+  admit_members(pool, prepare);
+  if (from != nullptr || epoch > 1) step = from == nullptr ? 0 : from->step;
+  snapshots.go_back_to(step);
   // A message that is too large would reach nobody, and the run would hold its nodes in vain.
   constexpr size_t kOfEncryption = 64;
   if (const size_t bytes = msg::encode(msg::FromSchedulerMessage(prepare)).size();

@@ -42,8 +42,7 @@ void Run::member_lost(Pool& pool, Member& lost, const std::string& why) {
   pool.changed_runs.insert(id);
   if (state == RunState::Stopping) return stopped_by_loss(pool, why);
   // The member had ended its part, and its files are where they must be, so nothing is needed from it.
-  if (lost.done && lost.outcome == Outcome::Ok && state == RunState::Running &&
-      (has_folder() || has_last_files(pool)))
+  if (lost.done && lost.outcome == Outcome::Ok && state == RunState::Running && has_last_files(pool))
     return settle(pool);
   recover(pool, why);
 }
@@ -73,8 +72,7 @@ void Run::node_unwilling(Pool& pool, uint64_t node, const std::string& why) {
     set_state(pool, RunState::Recovering, why);
     go_on(pool);
   } else if (state == RunState::Running && !regroup) {
-    stop_to_regroup(pool,
-                    {.reason = Reason::kLeave, .nodes = {}, .why = why, .slow_node = {}, .checkpoint = {}});
+    stop_to_regroup(pool, {.reason = Reason::kLeave, .nodes = {}, .why = why, .slow_node = {}});
   }
 }
 
@@ -100,9 +98,9 @@ void Run::member_found(Pool& pool, const std::string& by, const Member& found) {
 
 // ---- nodes that cannot work for the run
 
-// A member could not get ready, although the run has worked before: with this node something is wrong that is
-// not wrong with the others, such as an owner who does not lend the data, or another release. Before any group
-// has worked, the reason may be the experiment.
+// A member could not get ready. If the run has worked before, the fault is local to this node, for example its
+// owner does not lend the data, or it has another release. Before any group has worked, the reason may be the
+// experiment.
 void Run::not_prepared(Pool& pool, const Member& member, const std::string& why, bool by_user) {
   if (!has_run()) return fail(pool, why, by_user);
   const uint64_t node = member.node;
@@ -169,7 +167,7 @@ std::string Run::left_out_text(const Pool& pool) const {
 // Whether several groups in turn came to nothing, so the cause is one that lasts.
 bool Run::seems_stuck() const {
   constexpr uint32_t kPatience = 3;
-  return attempts >= kPatience && saved_step() == recovered_from;
+  return attempts >= kPatience && snapshots.stable_step() == recovered_from;
 }
 
 // Whether enough other nodes are there.
@@ -271,11 +269,11 @@ bool Run::snapshot_is_at_hand(Pool& pool) {
 void Run::recover(Pool& pool, const std::string& why, bool counts) {
   forget_planning(pool);
   regroup.reset();
-  if (saved_step() != recovered_from) {
+  if (snapshots.stable_step() != recovered_from) {
     attempts = 0;
     failures.clear();
   }
-  recovered_from = saved_step();
+  recovered_from = snapshots.stable_step();
   // Further losses before the next group is formed belong to the same attempt.
   if (state != RunState::Recovering && counts && ++attempts > pool.options.most_recoveries)
     return fail(pool,
@@ -318,15 +316,9 @@ void Run::go_on(Pool& pool) {
   plan_with_whoever_is_there(pool);
 }
 
-// A run with a folder that began with one node never showed that other nodes can see this folder. Only its
-// former members may join it again.
 std::vector<uint64_t> Run::nodes_that_may_join(const Pool& pool) const {
   std::vector<uint64_t> nodes = pool.free_nodes();
   std::erase_if(nodes, [&](uint64_t node) { return is_left_out(pool, pool.nodes.at(node).info.name); });
-  if (has_folder() && began_with == 1)
-    std::erase_if(nodes, [&](uint64_t node) {
-      return std::ranges::find(members, pool.nodes.at(node).info.name, &Member::name) == members.end();
-    });
   return nodes;
 }
 
@@ -372,10 +364,10 @@ void Run::plan_with_whoever_is_there(Pool& pool) {
   const size_t replicas = experiment.cluster.replicas, least = least_nodes();
   const size_t count = std::min(there.size(), most_nodes(pool.options.max_nodes)) / replicas * replicas;
   if (count < least)
-    return wait_for_nodes(
-        pool,
-        fmt::format("waits for {} to go on from step {}, {} free{}", nodes_text(least), saved_step(),
-                    there.size() == 1 ? "1 is" : fmt::format("{} are", there.size()), left_out_text(pool)));
+    return wait_for_nodes(pool, fmt::format("waits for {} to go on from step {}, {} free{}",
+                                            nodes_text(least), snapshots.stable_step(),
+                                            there.size() == 1 ? "1 is" : fmt::format("{} are", there.size()),
+                                            left_out_text(pool)));
   Planning next{.purpose = Purpose::kGoOn};
   for (const uint64_t node : choose(pool, std::move(there), count)) {
     if (const Member* known = member(node))

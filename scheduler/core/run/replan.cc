@@ -130,8 +130,7 @@ void Run::stop_for_gain(Pool& pool, Planning wanted, const Plan& plan) {
                          .slow_node = slow,
                          .slower = wanted.slower,
                          .moved_modelets = moved,
-                         .gain = gain,
-                         .checkpoint = {}});
+                         .gain = gain});
 }
 
 // No step is lost, because the members stop with a snapshot.

@@ -61,18 +61,11 @@ void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event, uint6
   if (state == RunState::Forming) note_data(kind, event);
   const auto done = event.find("step");
   const bool says_step = done != event.end() && done->is_number_unsigned() && members.front().node == node;
-  if (says_step && has_folder() && (kind == "checkpoint" || kind == "interrupted")) {
-    checkpoint_step = done->get<uint64_t>();
-    pool.changed_runs.insert(id);
-  }
   if (state == RunState::Running && members.front().node == node) {
     // Heartbeats report the step too, but later.
     if (says_step && kind == "progress") step = std::max(step, done->get<uint64_t>());
     if (kind == "progress" && !regroup) observe(pool, event);
-    if (kind == "interrupted" && regroup) {  // watchers are not told, because the run goes on
-      regroup->checkpoint = text_of(event, "checkpoint");
-      return;
-    }
+    if (kind == "interrupted" && regroup) return;  // watchers are not told, because the run goes on
   }
   publish(pool, event, agent, number);
 }
@@ -142,10 +135,9 @@ void Run::keep_event(Pool& pool, RunEventRecord event) {
 void Run::publish(Pool& pool, nlohmann::json event, uint64_t agent, uint64_t number) {
   if (std::string time = pool.utc(); !time.empty() && !event.contains("time"))
     event["time"] = std::move(time);
-  if (!has_folder())  // no other machine has a node's path
-    for (const char* key : {"path", "checkpoint"})
-      if (const auto path = event.find(key); path != event.end() && path->is_string())
-        *path = std::filesystem::path(path->get<std::string>()).filename().string();
+  for (const char* key : {"path", "checkpoint"})  // no other machine has a node's path
+    if (const auto path = event.find(key); path != event.end() && path->is_string())
+      *path = std::filesystem::path(path->get<std::string>()).filename().string();
   if (number != 0) heard[agent] = number;
   RunEventRecord record{id, ++last_event, pool.utc(), event.dump(), agent, number};
   for (const auto& [watcher, key] : watchers) pool.send(watcher, event_message(record));
@@ -200,7 +192,6 @@ void Run::settle(Pool& pool) {
     return;
   const bool all_ok =
       std::ranges::all_of(members, [](const Member& each) { return each.outcome == Outcome::Ok; });
-  if (has_folder()) return settle_shared(pool, all_ok);
   if (all_ok || state == RunState::Stopping) return end_with_files(pool, all_ok);
   const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
   if (!is_stable && !can_be_moved(pool) && pool.now - last_news <= pool.options.stop_grace) {
@@ -212,18 +203,6 @@ void Run::settle(Pool& pool) {
   go_on(pool);
 }
 
-// For a run whose nodes share a folder, which has its checkpoints.
-void Run::settle_shared(Pool& pool, bool all_ok) {
-  if (!all_ok && regroup && !regroup->checkpoint.empty()) {
-    submit.resume = regroup->checkpoint;
-    if (regroup->reason == Reason::kSlow) publish_replanned(pool);
-    return go_on(pool);
-  }
-  if (!all_ok && state == RunState::Running) return recover(pool, "its group stopped by itself");
-  set_state(pool, all_ok ? RunState::Finished : RunState::Stopped,
-            all_ok ? "" : fmt::format("stopped at step {}, checkpoint written", step));
-}
-
 void Run::publish_replanned(Pool& pool) {
   ++replans;
   publish(pool, {{"event", "replanned"},
@@ -231,8 +210,7 @@ void Run::publish_replanned(Pool& pool) {
                  {"slower", regroup->slower},
                  {"moved_modelets", regroup->moved_modelets},
                  {"gain", regroup->gain},
-                 {"step", step},
-                 {"checkpoint", regroup->checkpoint}});
+                 {"step", step}});
 }
 
 // All members have ended well, or as they were asked to. The run has ended only once the files of its last
@@ -255,9 +233,8 @@ void Run::end_with_files(Pool& pool, bool all_ok) {
 }
 
 std::string Run::where_it_stands() const {
-  if (saved_step() == 0 && snapshots.newest() == nullptr) return "nothing was saved";
-  return fmt::format("{} of step {}", has_folder() ? "its newest checkpoint is that" : "its files are those",
-                     saved_step());
+  if (snapshots.newest() == nullptr) return "nothing was saved";
+  return fmt::format("its files are those of step {}", snapshots.stable_step());
 }
 
 void Run::asked_to_stop(Pool& pool) {

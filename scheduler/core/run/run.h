@@ -12,8 +12,7 @@
 // from saved state. That state is one of these:
 //   - the newest stable snapshot;
 //   - the snapshot of the last step even if it is not stable, provided that all ranks have reported its files
-//     and none of them was lost since;
-//   - if the nodes share a folder (`out`), the newest checkpoint there, which they find themselves.
+//     and none of them was lost since.
 //
 // Files:
 //   run.cc       what the nodes report, and the end of the run
@@ -84,8 +83,7 @@ struct Run {
     std::string slow_node;
     double slower = 0;  // than planned
     uint64_t moved_modelets = 0;
-    double gain = 0;         // share of the computing time of a step that the new plan saves
-    std::string checkpoint;  // in the shared folder, to continue from; empty: not written yet
+    double gain = 0;  // share of the computing time of a step that the new plan saves
     double since = 0;
   };
 
@@ -129,8 +127,6 @@ struct Run {
   void fail(Pool& pool, const std::string& why, bool by_user = false);
 
   Member* member(uint64_t node);
-  bool has_folder() const { return !submit.out.empty(); }  // its nodes share `out`, which has the checkpoints
-  uint64_t saved_step() const { return has_folder() ? checkpoint_step : snapshots.stable_step(); }
   bool needs_files_of(const Pool& pool, const std::string& node) const;  // to form its group, from this node
   bool has_last_files(const Pool& pool) const;
   // The addresses of its data and of its stable snapshots, also if they are not in the store.
@@ -151,7 +147,6 @@ struct Run {
 
   uint64_t id = 0;
   std::string submitter;  // name of the key that submitted it; empty without keys
-  bool by_admin = false;  // whether that key is an administrator's
   comm::control::SubmitT submit;
   Experiment experiment;
   DataShape shape;
@@ -166,7 +161,6 @@ struct Run {
   std::optional<Planning> planning;
   std::optional<Regroup> regroup;
   Snapshots snapshots;
-  uint64_t checkpoint_step = 0;  // of the newest checkpoint in the shared folder that is known
   Balance balance;
   size_t began_with = 0;  // number of nodes at its first start
   uint32_t replans = 0, recoveries = 0;
@@ -233,7 +227,7 @@ struct Run {
   bool is_left_out(const Pool& pool, const std::string& node) const;
   bool can_do_without(const Pool& pool, const std::string& node) const;
   bool seems_stuck() const;
-  bool has_run() const { return !has_worked.empty() || saved_step() > 0; }
+  bool has_run() const { return !has_worked.empty() || snapshots.stable_step() > 0; }
   void go_on(Pool& pool);
   bool fill_vacancies(Pool& pool);
   void plan_with_whoever_is_there(Pool& pool);
@@ -241,7 +235,6 @@ struct Run {
   bool snapshot_is_at_hand(Pool& pool);
   bool can_be_moved(const Pool& pool) const;
   void settle(Pool& pool);
-  void settle_shared(Pool& pool, bool all_ok);
   void publish_replanned(Pool& pool);
   void stop_to_end(Pool& pool, const std::string& why);
   void end_with_files(Pool& pool, bool all_ok);

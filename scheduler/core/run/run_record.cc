@@ -49,7 +49,6 @@ json submit_json(const msg::SubmitT& submit) {
             {"fingerprint", shape.fingerprint},
             {"occurring_features", shape.occurring_features}}},
           {"nodes", submit.nodes},
-          {"out", submit.out},
           {"train_data", submit.train_data},
           {"test_data", submit.test_data},
           {"wait", submit.wait},
@@ -75,7 +74,6 @@ msg::SubmitT submit_of(const json& object) {
   if (shape.contains("occurring_features"))  // ledgers of earlier programs do not have it
     submit.shape->occurring_features = unsigned_at(shape, "occurring_features", kRecord);
   submit.nodes = small_at(object, "nodes");
-  submit.out = string_at(object, "out", kRecord);
   submit.train_data = string_at(object, "train_data", kRecord);
   submit.test_data = string_at(object, "test_data", kRecord);
   submit.wait = bool_at(object, "wait");
@@ -144,8 +142,6 @@ std::string text_of(const Run& run, double now) {
   for (const Run::Member& each : run.members) members.push_back(member_json(each));
   const double seconds = (has_ended(run.state) ? run.ended : now) - run.submitted;
   return as_text({{"submitter", run.submitter},
-                  {"resume", run.submit.resume},
-                  {"by_admin", run.by_admin},
                   {"submitted", run.submitted_at},
                   {"seconds", seconds},
                   {"state", static_cast<int>(run.state)},
@@ -157,7 +153,6 @@ std::string text_of(const Run& run, double now) {
                   {"members", members},
                   {"snapshots", comm::format_snapshots(run.snapshots.stable())},
                   {"unfinished", unfinished_json(run.snapshots)},
-                  {"checkpoint_step", run.checkpoint_step},
                   {"began_with", run.began_with},
                   {"replans", run.replans},
                   {"recoveries", run.recoveries},
@@ -185,9 +180,7 @@ Run parse_run(const RunRecord& record) {
                               ? parse_strict_json(record.submission, kRecord, kDeepestRecord)
                               : member_at(object, "submit", kRecord);
   run.submit = submit_of(submission);
-  run.submit.resume = string_at(run.is_submission_written ? object : submission, "resume", kRecord);
   run.submitter = string_at(object, "submitter", kRecord);
-  run.by_admin = bool_at(object, "by_admin");
   run.submitted_at = string_at(object, "submitted", kRecord);
   run.submitted = -number_at(object, "seconds", kRecord);
   const uint64_t state = unsigned_at(object, "state", kRecord);
@@ -201,9 +194,12 @@ Run parse_run(const RunRecord& record) {
   for (const json& each : list_at(object, "members")) run.members.push_back(member_of(each));
   run.snapshots =
       Snapshots(comm::parse_snapshots(string_at(object, "snapshots", kRecord)), unfinished_of(object));
-  if (object.contains("checkpoint_step"))  // not in records of earlier releases
-    run.checkpoint_step = unsigned_at(object, "checkpoint_step", kRecord);
-  if (object.contains("fewer")) run.fewer = string_at(object, "fewer", kRecord);  // as checkpoint_step
+  if (submission.contains("out") && string_at(submission, "out", kRecord) != "" && !has_ended(run.state))
+    throw FormatError(
+        "its nodes wrote into a folder that they share, as those of earlier releases did; submit it again, with "
+        "--resume and that folder");
+  if (object.contains("fewer"))  // not in records of earlier releases
+    run.fewer = string_at(object, "fewer", kRecord);
   if (object.contains("short_log")) run.has_short_log = bool_at(object, "short_log");
   run.began_with = unsigned_at(object, "began_with", kRecord);
   run.replans = small_at(object, "replans");

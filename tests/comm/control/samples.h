@@ -76,8 +76,6 @@ inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
   submit.experiment = "[data]\ntrain = \"/data/train.txt\"\n";
   submit.shape = samples::shape();
   submit.nodes = 2;
-  submit.out = "/runs/a";
-  submit.resume = "/runs/b";
   submit.train_data = submit.test_data = id;
   submit.resume_files = snapshot;
   submit.token = 99;
@@ -117,10 +115,7 @@ inline std::vector<control::FromSchedulerMessage> messages_from_scheduler() {
   prepare.experiment = "[data]\n";
   prepare.shape = samples::shape();
   prepare.owner = {0, 1, 1, 0};
-  prepare.out = "/runs/a";
-  prepare.resume = "/runs/b";
   prepare.train_data = prepare.test_data = id;
-  prepare.submitter = "alice";
   prepare.snapshot = R"({"epoch": 1, "step": 10, "keep": true, "files": []})";
   prepare.node_names = {"a", "b"};
   prepare.holders = samples::holders();

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   app.add_option("--scheduler", options.scheduler.endpoint);
   app.add_option("--name", options.name);
   app.add_option("--data-address", options.data_address);
+  app.add_option("--work-dir", options.work_dir);
   std::string key, scheduler_key;
   app.add_option("--key", key);
   app.add_option("--scheduler-key", scheduler_key);

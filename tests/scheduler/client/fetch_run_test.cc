@@ -283,10 +283,8 @@ TEST_F(FetchRunTest, AFolderOfAnotherRunStaysAsItIs) {
 TEST_F(FetchRunTest, ARunThatIsWatchedBringsItsFiles) {
   std::ostringstream machines;
   Reporter reporter(true, machines, ignored, {});
-  Submission submission;
-  submission.out = out;
   const std::atomic<bool> stop{false};
-  run_on_pool(scheduler->endpoint(), {.submission = submission, .fetch = true}, reporter, stop);
+  run_on_pool(scheduler->endpoint(), {.submission = {}, .out = out}, reporter, stop);
   expect_same(20);
   std::istringstream lines(machines.str());
   std::vector<std::string> seen;
@@ -295,7 +293,7 @@ TEST_F(FetchRunTest, ARunThatIsWatchedBringsItsFiles) {
     seen.push_back(event.value("event", "") + " " + event.value("path", "") + event.value("checkpoint", ""));
   }
   const std::string path = (out / "checkpoints/step-0000000020").string();
-  EXPECT_THAT(seen, ElementsAre("started ", "checkpoint " + path, "finished " + path));
+  EXPECT_THAT(seen, ElementsAre("submitted ", "started ", "checkpoint " + path, "finished " + path));
 }
 
 // `modelet train --nodes N`: the pool ends with the process, which must not take the only copy with it.
@@ -304,10 +302,8 @@ TEST_F(FetchRunTest, AStoreStaysIfItsFilesCannotBePlaced) {
   std::ofstream(out / ".fetching") << "in the way";
   std::ostringstream machines;
   Reporter reporter(true, machines, ignored, {});
-  Submission submission;
-  submission.out = out;
-  const RunOnPool run{.submission = submission,
-                      .fetch = true,
+  const RunOnPool run{.submission = {},
+                      .out = out,
                       .own_store = folder / "store",
                       .keep_store = [] { return "/kept/scheduler"; },
                       .patience = 2};

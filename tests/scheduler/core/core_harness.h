@@ -79,14 +79,6 @@ inline msg::RunEventT interrupted(uint64_t run, const std::string& checkpoint, u
   return {{}, run, event.dump()};
 }
 
-// A run whose nodes share a folder, so that it ends without files in the pool.
-inline msg::SubmitT shared_run(uint32_t nodes) {
-  static int runs = 0;
-  msg::SubmitT submit = submission(nodes);
-  submit.out = "/shared/run-" + std::to_string(++runs);
-  return submit;
-}
-
 // The files of a rank in a snapshot, as its agent reports them. Each file is held by all `holders`.
 inline msg::SnapshotHeldT held(uint64_t run, uint32_t epoch, uint64_t step, uint32_t rank,
                                const std::vector<std::string>& holders, bool keep = false) {
@@ -168,6 +160,16 @@ struct Harness {
     handle(Received{peer, std::move(message)});
   }
 
+  // A member of a run ends its part, after a report of the files that it has of this step.
+  void end(const std::string& peer, uint64_t id, msg::Outcome outcome, uint64_t step = 0,
+           uint32_t epoch = 1) {
+    const std::vector<std::string> members = run(id).node_names;
+    const auto member =
+        std::ranges::find_if(members, [&](const std::string& name) { return peer.starts_with(name); });
+    receive(peer, held(id, epoch, step, static_cast<uint32_t>(member - members.begin()), {*member}, true));
+    receive(peer, done(id, outcome, step, "", epoch));
+  }
+
   // Lets time pass in ticks of one second. In each second the `alive` peers send heartbeats, in which they
   // work for `run`.
   void pass(int seconds, const std::vector<std::string>& alive = {}, uint64_t run = 0, uint64_t step = 0) {
@@ -221,7 +223,7 @@ class CoreTest : public testing::Test {
     }
   }
   uint64_t submit(uint32_t nodes) {
-    pool.receive("client", shared_run(nodes));
+    pool.receive("client", submission(nodes));
     const auto accepted = pool.take<msg::AcceptedT>("client");
     return accepted.empty() ? 0 : accepted.front().run;
   }

@@ -81,56 +81,6 @@ TEST_F(RecoveryTest, TheGroupHearsHowOftenNodesAreLost) {
   EXPECT_NEAR(prepares["a"].seconds_between_losses, 3 * (106 + 6) / 2 / 2, 6) << "another, after a restart";
 }
 
-TEST_F(RecoveryTest, ARunInASharedFolderGoesOnFromItsCheckpoint) {
-  start({"a", "b"}, 2, "/shared/run");
-  EXPECT_EQ(prepares["a"].snapshot, "");
-  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"checkpoint","step":100})"});
-  pool.restart();
-  pool.handle(Tick{});
-  for (const char* name : {"a", "b"}) join(name, 1, run, 1);
-  join("c");
-  pass(6, {"a", "c"}, 150);
-  EXPECT_EQ(status().state, RunState::Forming) << status().detail;
-  EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
-  EXPECT_EQ(status().step, 100u);
-  get_ready({"a", "c"});
-  EXPECT_EQ(prepares["c"].epoch, 2u);
-  EXPECT_EQ(prepares["c"].rank, 1u);
-  EXPECT_EQ(prepares["c"].owner, owner) << "the same bits";
-  EXPECT_EQ(prepares["c"].out, "/shared/run");
-  EXPECT_EQ(prepares["c"].snapshot, "") << "it finds the checkpoint itself";
-  pass(6, {"a"}, 150);
-  get_ready({"a"});
-  EXPECT_EQ(status().recoveries, 2u) << "with those that are left";
-  pool.receive("a", done(run, Outcome::Ok, 200, "", 3));
-  EXPECT_EQ(status().state, RunState::Finished) << status().detail;
-  EXPECT_EQ(pool.node("a").run, 0u);
-}
-
-TEST_F(RecoveryTest, ANodeLeavesARunInASharedFolder) {
-  start({"a", "b", "c"}, 3, "/shared/run");
-  pool.receive("b", msg::WishToLeaveT{});
-  EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u);
-  pool.receive("a",
-               msg::RunEventT{{}, run, R"({"event":"interrupted","step":120,"checkpoint":"/shared/run/c"})"});
-  all_done(Outcome::Interrupted, 120);
-  EXPECT_EQ(status().state, RunState::Forming) << status().detail;
-  EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
-  EXPECT_EQ(status().step, 120u);
-  EXPECT_EQ(status().replans, 0u) << "nobody is slow";
-  EXPECT_EQ(pool.take<msg::ReleasedT>("b").size(), 1u);
-}
-
-TEST_F(RecoveryTest, ARunInAFolderOfOneNodeWaitsForThatNode) {
-  start({"a"}, 1, "/local/run");
-  join("b");
-  pass(6, {"b"}, 0);
-  EXPECT_EQ(status().state, RunState::Waiting) << "nobody says that b sees the folder";
-  join("a", 2);
-  get_ready({"a"});
-  EXPECT_EQ(prepares["a"].epoch, 2u);
-}
-
 // Seed 46384 of the simulation: the node kept what it had prepared for ever.
 TEST_F(RecoveryTest, AnAbortThatWasLostIsSaidAgain) {
   pool.handle(Tick{});

@@ -146,6 +146,19 @@ TEST_F(RestartTest, AFileThatReachesTheStoreLateCounts) {
   EXPECT_EQ(status().state, RunState::Forming) << status().detail;
 }
 
+// Its nodes shared a folder, as those of earlier releases could.
+TEST_F(RestartTest, ARunThatWroteIntoASharedFolderIsGivenUp) {
+  start({"a"});
+  Records records = pool.written.read();
+  nlohmann::json submitted = nlohmann::json::parse(records.runs.at(0).submission);
+  submitted["out"] = "/shared/run";
+  records.runs.at(0).submission = submitted.dump();
+  pool.core = Core(pool.options, records);
+  pool.handle(Tick{});
+  EXPECT_TRUE(pool.core.runs().empty());
+  EXPECT_THAT(pool.log, testing::HasSubstr("submit it again, with --resume and that folder"));
+}
+
 TEST_F(RestartTest, EventsNameNoPathOfAnotherMachine) {
   start({"a"});
   pool.receive(

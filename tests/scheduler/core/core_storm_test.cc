@@ -96,8 +96,18 @@ class Storm {
     for (const auto& [who, job] : work) {
       if (!stopping_.contains({who, run}) || job.run != run) continue;
       if (job.rank == 0) pool_.receive(who, interrupted(run, "/c"));
+      report_files(who, 0);
       pool_.receive(who, done(run, Outcome::Interrupted, 0, "", job.epoch));
     }
+  }
+
+  // The agent has the files of its rank.
+  void report_files(const std::string& who, uint64_t step) {
+    const auto found = work_.find(who);
+    if (found == work_.end()) return;
+    const msg::PrepareT& job = found->second;
+    pool_.receive(who,
+                  held(job.run, job.epoch, step, job.rank, {job.node_names[job.rank]}, rng_.below(2) == 0));
   }
 
   // Beside an agent that claims to be very fast, others may get no work.
@@ -134,7 +144,9 @@ class Storm {
         const auto outcome = rng_.below(20) == 0 ? Outcome::Failed
                              : stops             ? Outcome::Interrupted
                                                  : Outcome::Ok;
-        return pool_.receive(who, done(run, outcome, rng_.below(100), "", epoch_of(who, run)));
+        const uint64_t step = rng_.below(100);
+        if (rng_.below(4) > 0) report_files(who, step);
+        return pool_.receive(who, done(run, outcome, step, "", epoch_of(who, run)));
       }
       case 8:
         return rng_.below(4) == 0 ? pool_.receive(who, msg::LeaveT{})
@@ -144,7 +156,7 @@ class Storm {
       case 13:
         return work_together(run_of(who));
       case 9:
-        return pool_.receive("client", shared_run(rng_.below(4)));
+        return pool_.receive("client", submission(rng_.below(4)));
       case 10:
         return rng_.below(2) == 0 ? pool_.receive("client", msg::WatchT{{}, run()})
                                   : pool_.handle(PeerGone{rng_.below(2) == 0 ? "client" : who});

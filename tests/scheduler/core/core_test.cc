@@ -36,9 +36,9 @@ TEST_F(CoreTest, ARunGoesFromTheQueueToTheEnd) {
   EXPECT_EQ(start[0].endpoints, (std::vector<std::string>{"tcp://a:1", "tcp://b:1"}));
   EXPECT_EQ(pool.run(run).state, RunState::Running);
 
-  pool.receive("b", done(run, Outcome::Ok, 10));
+  pool.end("b", run, Outcome::Ok, 10);
   EXPECT_EQ(pool.run(run).state, RunState::Running);
-  pool.receive("a", done(run, Outcome::Ok, 10));
+  pool.end("a", run, Outcome::Ok, 10);
   EXPECT_EQ(pool.run(run).state, RunState::Finished);
   EXPECT_EQ(pool.run(run).step, 10u);
   EXPECT_EQ(pool.node("a").run, 0u);
@@ -113,7 +113,7 @@ TEST_F(CoreTest, ARunWaitsForNodesAndSaysWhy) {
   const uint64_t later = submit(1);
   EXPECT_EQ(pool.run(later).state, RunState::Queued);
   prepare(other, {"a"});
-  pool.receive("a", done(other, Outcome::Ok));
+  pool.end("a", other, Outcome::Ok);
   EXPECT_EQ(pool.run(run).state, RunState::Forming);
   EXPECT_EQ(pool.run(later).state, RunState::Queued);
 }
@@ -217,7 +217,7 @@ TEST_F(CoreTest, StopInEachState) {
   pool.receive("client", msg::StopRunT{{}, run});
   EXPECT_EQ(pool.run(run).state, RunState::Stopping);
   EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u);
-  pool.receive("a", done(run, Outcome::Interrupted, 12));
+  pool.end("a", run, Outcome::Interrupted, 12);
   EXPECT_EQ(pool.run(run).state, RunState::Stopped);
   EXPECT_THAT(pool.run(run).detail, HasSubstr("step 12"));
 
@@ -246,8 +246,8 @@ TEST_F(CoreTest, ARenewedConnectionKeepsTheRun) {
   pool.receive("b-new-connection", registration("b"));
   pool.pass(8, {"a", "b-new-connection"}, run, 11);
   EXPECT_EQ(pool.run(run).state, RunState::Running);
-  pool.receive("a", done(run, Outcome::Ok, 20));
-  pool.receive("b-new-connection", done(run, Outcome::Ok, 20));
+  pool.end("a", run, Outcome::Ok, 20);
+  pool.end("b-new-connection", run, Outcome::Ok, 20);
   EXPECT_EQ(pool.run(run).state, RunState::Finished);
 }
 
@@ -306,7 +306,7 @@ TEST_F(CoreTest, WatchersGetEventsStatusAndTheEnd) {
   EXPECT_EQ(events[0].json, R"({"event":"started"})");
   pool.pass(2, {"a"}, run, 2);
   EXPECT_EQ(pool.take<msg::RunStatusT>("late").size(), 2u) << "a sign of life with each tick";
-  pool.receive("a", done(run, Outcome::Ok, 3));
+  pool.end("a", run, Outcome::Ok, 3);
   const auto end = pool.take<msg::RunStatusT>("late");
   ASSERT_EQ(end.size(), 1u);
   EXPECT_EQ(end[0].state, RunState::Finished);
@@ -371,7 +371,7 @@ TEST_F(CoreTest, TheLogOfARunIsReadPageByPage) {
   EXPECT_FALSE(first.complete);
   EXPECT_EQ(log(first.next).text, "");
   pool.receive("a", msg::RunEventT{{}, run, R"({"event":"finished"})"});
-  pool.receive("a", done(run, Outcome::Ok, 3));
+  pool.end("a", run, Outcome::Ok, 3);
   const auto rest = log(first.next);
   EXPECT_EQ(rest.text, "{\"event\":\"finished\"}\n");
   EXPECT_TRUE(rest.complete);

@@ -18,12 +18,10 @@ class RecoveryTest : public testing::Test {
     info.epoch = epoch;
     pool.receive(name, info);
   }
-  void start(const Names& names, uint32_t nodes = 0, const std::string& out = "") {
+  void start(const Names& names, uint32_t nodes = 0) {
     pool.handle(Tick{});
     for (const std::string& name : names) join(name);
-    msg::SubmitT submit = submission(nodes);
-    submit.out = out;
-    begin(submit);
+    begin(submission(nodes));
   }
   // The run needs all these nodes, so it waits whenever one of them is missing.
   void start_with_all(const Names& names) {

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/system/file.h"
 #include "base/system/log.h"
 #include "comm/content/snapshot.h"
 #include "comm/content/store.h"
@@ -29,7 +30,7 @@ namespace {
 using cli::PoolClient;
 using comm::control::RunState;
 using comm::control::RunStatusT;
-using test::shared_run;
+using test::submission;
 using test::wait_until;
 using testing::HasSubstr;
 using testing_support::Script;
@@ -71,6 +72,7 @@ class TestAgent {
                 .gflops = 1,
                 .memory_gbps = 1,
                 .insecure = true,
+                .work_dir = folder_.path(),
                 .make_job = [script](agent::TrainJob job) {
                   return std::make_unique<ScriptedJob>(std::move(job), script);
                 }}) {
@@ -94,6 +96,7 @@ class TestAgent {
   std::atomic<bool> ended{false};
 
  private:
+  const TemporaryFolder folder_{"pool-test"};
   agent::Agent agent_;
   std::thread thread_;
 };
@@ -139,7 +142,7 @@ TEST_F(PoolTest, RunsOneAfterTheOther) {
   add_agents(3);
   for (const uint32_t nodes : {3u, 1u, 2u}) {
     std::vector<std::string> events;
-    const uint64_t run = client.submit(shared_run(nodes));
+    const uint64_t run = client.submit(submission(nodes));
     const RunStatusT end = watch(run, &events);
     EXPECT_EQ(end.state, RunState::Finished) << end.detail;
     EXPECT_EQ(end.node_names.size(), nodes);
@@ -151,18 +154,18 @@ TEST_F(PoolTest, RunsOneAfterTheOther) {
 TEST_F(PoolTest, AFailedJobIsReportedAndTheAgentsTakeTheNext) {
   add_agents(2, {.fail_in_run = "the disk is full"});
   for (int i = 0; i < 2; ++i) {
-    const RunStatusT end = watch(client.submit(shared_run(2)));
+    const RunStatusT end = watch(client.submit(submission(2)));
     EXPECT_EQ(end.state, RunState::Failed);
     EXPECT_THAT(end.detail, HasSubstr("node 'b' failed"));
     EXPECT_THAT(end.detail, HasSubstr("the disk is full"));
     wait_until_all_are_free();
   }
-  EXPECT_EQ(watch(client.submit(shared_run(1))).state, RunState::Finished) << "rank 0 alone does not fail";
+  EXPECT_EQ(watch(client.submit(submission(1))).state, RunState::Finished) << "rank 0 alone does not fail";
 }
 
 TEST_F(PoolTest, AFailureInPrepareIsReported) {
   add_agents(2, {.fail_in_prepare = "no such data"});
-  const RunStatusT end = watch(client.submit(shared_run(2)));
+  const RunStatusT end = watch(client.submit(submission(2)));
   EXPECT_EQ(end.state, RunState::Failed);
   EXPECT_THAT(end.detail, HasSubstr("no such data"));
   wait_until_all_are_free();
@@ -170,7 +173,7 @@ TEST_F(PoolTest, AFailureInPrepareIsReported) {
 
 TEST_F(PoolTest, StopEndsAllRanksTogether) {
   add_agents(2, {.endless = true});
-  const uint64_t run = client.submit(shared_run(2));
+  const uint64_t run = client.submit(submission(2));
   wait_until([&] { return status(run).step > 3; });
   client.stop(run);
   const RunStatusT end = watch(run);
@@ -178,11 +181,11 @@ TEST_F(PoolTest, StopEndsAllRanksTogether) {
   wait_until_all_are_free();
 }
 
-TEST_F(PoolTest, AnAgentThatIsAskedToLeaveIsDoneWithout) {
+TEST_F(PoolTest, AnAgentThatLeavesAtOnceIsDoneWithout) {
   add_agents(2, {.endless = true});
-  const uint64_t run = client.submit(shared_run(2));
+  const uint64_t run = client.submit(submission(2));
   wait_until([&] { return status(run).step > 3; });
-  agents[1]->request_stop();
+  for (int i = 0; i < 2; ++i) agents[1]->request_stop();
   wait_until([&] { return agents[1]->ended.load(); });
   EXPECT_EQ(agents[1]->refusal, "");
   wait_until([&] { return status(run).state == RunState::Running && status(run).node_names.size() == 1; });
@@ -193,21 +196,21 @@ TEST_F(PoolTest, AnAgentThatIsAskedToLeaveIsDoneWithout) {
 
 TEST_F(PoolTest, AgentsOutliveTheScheduler) {
   add_agents(2, {.endless = true});
-  const uint64_t run = client.submit(shared_run(2));
+  const uint64_t run = client.submit(submission(2));
   wait_until([&] { return status(run).step > 3; });
   const std::string endpoint = server->endpoint();
   server.reset();
   server = std::make_unique<TestServer>(endpoint);
   PoolClient anew(endpoint);
   wait_until([&] { return anew.nodes().nodes.size() == 2; });
-  const uint64_t next = anew.submit(shared_run(2));
+  const uint64_t next = anew.submit(submission(2));
   anew.stop(next);
   EXPECT_EQ(anew.watch(next, {}).state, RunState::Stopped);
 }
 
 TEST_F(PoolTest, ASecondAgentOfTheSameNameIsRefused) {
   add_agents(2, {.endless = true});
-  const uint64_t run = client.submit(shared_run(2));
+  const uint64_t run = client.submit(submission(2));
   wait_until([&] { return status(run).step > 3; });
   TestAgent twin(server->endpoint(), "a", {});
   wait_until([&] { return twin.ended.load(); });
@@ -260,7 +263,7 @@ TEST(ServerTest, HearsEverybodyWhileAPlanIsMade) {
   PoolClient client(server.endpoint());
   TestAgent agent(server.endpoint(), "a", {});
   wait_until([&] { return client.nodes().nodes.size() == 1; });
-  const uint64_t run = client.submit(shared_run(1));
+  const uint64_t run = client.submit(submission(1));
   wait_until([&] { return client.list().runs.at(0)->detail == "is placed on 1 node"; });
   EXPECT_EQ(client.nodes().nodes.size(), 1u);
   EXPECT_EQ(client.list().runs.at(0)->state, RunState::Queued);
@@ -279,7 +282,7 @@ TEST(ServerTest, OutlivesALogThatItCannotRead) {
   scheduler::Server server(options);
   std::thread thread([&server] { server.run(); });
   PoolClient client(server.endpoint());
-  cli::Submission waiting = shared_run(1);
+  cli::Submission waiting = submission(1);
   waiting.wait = true;
   const uint64_t run = client.submit(waiting);
   std::string refusal;
@@ -312,9 +315,9 @@ TEST(ServerTest, MakesNoPlanThatNobodyWantsAnyMore) {
   PoolClient client(server.endpoint());
   TestAgent first_agent(server.endpoint(), "a", {}), second_agent(server.endpoint(), "b", {});
   wait_until([&] { return client.nodes().nodes.size() == 2; });
-  const uint64_t first = client.submit(shared_run(1)), unwanted = client.submit(shared_run(1));
+  const uint64_t first = client.submit(submission(1)), unwanted = client.submit(submission(1));
   EXPECT_EQ(client.stop(unwanted).state, RunState::Stopped);
-  const uint64_t last = client.submit(shared_run(1));
+  const uint64_t last = client.submit(submission(1));
   mutex.unlock();
   EXPECT_EQ(client.watch(last, {}).state, RunState::Finished);
   {
@@ -331,8 +334,8 @@ TEST_F(PoolTest, RunOnPoolReportsAndThrowsWhatTheRunDid) {
   std::atomic<bool> stop{false};
   {
     cli::Reporter reporter(true, machines, people, {});
-    EXPECT_THROW(cli::run_on_pool(server->endpoint(), {.submission = shared_run(2)}, reporter, stop), Error);
-    EXPECT_NO_THROW(cli::run_on_pool(server->endpoint(), {.submission = shared_run(1)}, reporter, stop));
+    EXPECT_THROW(cli::run_on_pool(server->endpoint(), {.submission = submission(2)}, reporter, stop), Error);
+    EXPECT_NO_THROW(cli::run_on_pool(server->endpoint(), {.submission = submission(1)}, reporter, stop));
   }
   EXPECT_THAT(machines.str(), HasSubstr(R"({"error":"node 'b' failed)"));
   EXPECT_THAT(machines.str(), HasSubstr(R"("event":"finished")"));
@@ -343,7 +346,7 @@ TEST_F(PoolTest, RunOnPoolStopsTheRunWhenAsked) {
   std::ostringstream machines, people;
   std::atomic<bool> stop{false};
   cli::Reporter reporter(true, machines, people, {});
-  const cli::RunOnPool run{.submission = shared_run(1), .check = [&] { stop = true; }};  // once it is watched
+  const cli::RunOnPool run{.submission = submission(1), .check = [&] { stop = true; }};  // once it is watched
   EXPECT_THROW(cli::run_on_pool(server->endpoint(), run, reporter, stop), Interrupted);
   EXPECT_THAT(machines.str(), HasSubstr("interrupted"));
 }
@@ -363,7 +366,7 @@ TEST_F(PoolTest, NoiseDoesNotDisturbTheScheduler) {
     noise.send(zmq::buffer(bytes), i % 3 == 0 ? zmq::send_flags::sndmore : zmq::send_flags::none);
   }
   add_agents(1);
-  EXPECT_EQ(watch(client.submit(shared_run(1))).state, RunState::Finished);
+  EXPECT_EQ(watch(client.submit(submission(1))).state, RunState::Finished);
 }
 
 // Programs of another release: each side says which versions meet, and what to do.
@@ -528,8 +531,8 @@ TEST(PoolClientTest, AsksAgainAfterALostConnection) {
 TEST(PoolClientTest, ASubmissionThatIsSentAgainHasTheSameToken) {
   const ForgetfulScheduler scheduler;
   PoolClient client(scheduler.endpoint());
-  EXPECT_EQ(client.submit(shared_run(1)), 7u);
-  EXPECT_EQ(client.submit(shared_run(1)), 7u);
+  EXPECT_EQ(client.submit(submission(1)), 7u);
+  EXPECT_EQ(client.submit(submission(1)), 7u);
   const std::vector<uint64_t> tokens = scheduler.tokens();
   ASSERT_EQ(tokens.size(), 3u);
   EXPECT_EQ(tokens[0], tokens[1]) << "the first was sent twice";
@@ -555,7 +558,7 @@ TEST(ServerTest, TellsWatchersEverySecondWhateverTheHeartbeat) {
   scheduler::Server server(options);
   std::thread thread([&server] { server.run(); });
   PoolClient client(server.endpoint());
-  cli::Submission waiting = shared_run(1);  // there is no node
+  cli::Submission waiting = submission(1);  // there is no node
   waiting.wait = true;
   const uint64_t run = client.submit(waiting);
   int heard = 0;

@@ -36,7 +36,7 @@ class EndlessJob final : public Job {
       : may_prepare_(std::move(may_prepare)), checkpoint_(checkpoint) {}
 
   void prepare(const EventSink&) override { may_prepare_.wait(); }
-  void run(comm::Group& group, const EventSink&) override {
+  void run(comm::Group& group, const EventSink&, const SnapshotSink&) override {
     while (!stop_) group.barrier({.step = ++step_});
     checkpoint_ = true;
     throw Interrupted("stopped");
@@ -78,14 +78,16 @@ class JobRunnerTest : public testing::Test {
   std::promise<void> may_prepare;
   std::atomic<bool> checkpoint{false};
   Mailbox mailbox;
+  const TemporaryFolder folder{"job-runner-test"};
+  SnapshotKeeper keeper{{.node = "a", .folder = folder.path() / "holder"}, [](const auto&) {}};
   JobRunner runner{description(),
                    {},
-                   [](const TrainJob&) {},
                    [this, ready = may_prepare.get_future().share()](TrainJob) {
                      return std::make_unique<EndlessJob>(ready, checkpoint);
                    },
                    {},
-                   mailbox};
+                   mailbox,
+                   {keeper}};
 };
 
 TEST_F(JobRunnerTest, AStoppedRunHasItsCheckpoint) {
@@ -130,12 +132,12 @@ TEST_F(JobRunnerTest, AfterAnAbortTheNextEpochPrepares) {
   ready.set_value();
   JobRunner other{prepare,
                   {},
-                  [](const TrainJob&) {},
                   [this, ready = ready.get_future().share()](TrainJob) {
                     return std::make_unique<EndlessJob>(ready, checkpoint);
                   },
                   {},
-                  mailbox};
+                  mailbox,
+                  {keeper}};
   EXPECT_EQ(next<PreparedT>().epoch, 2u);
   other.start(endpoints);
   other.request_stop();
@@ -148,7 +150,7 @@ TEST_F(JobRunnerTest, AfterAnAbortTheNextEpochPrepares) {
 class ResumedJob final : public Job {
  public:
   void prepare(const EventSink&) override { step_ = 1000; }
-  void run(comm::Group& group, const EventSink&) override {
+  void run(comm::Group& group, const EventSink&, const SnapshotSink&) override {
     while (step_ < 1003) group.barrier({.step = ++step_});
   }
   void request_stop() override {}
@@ -160,9 +162,8 @@ class ResumedJob final : public Job {
 };
 
 TEST_F(JobRunnerTest, StepsBeforeTheCheckpointDoNotCount) {
-  JobRunner other{
-      description(), {}, [](const TrainJob&) {}, [](TrainJob) { return std::make_unique<ResumedJob>(); }, {},
-      mailbox};
+  JobRunner other{description(), {},      [](TrainJob) { return std::make_unique<ResumedJob>(); }, {},
+                  mailbox,       {keeper}};
   next<PreparedT>();
   EXPECT_EQ(other.step(), 1000u);
   EXPECT_EQ(other.steps_here(), 0u);
@@ -177,7 +178,7 @@ class FailingJob final : public Job {
  public:
   explicit FailingJob(bool of_a_peer) : of_a_peer_(of_a_peer) {}
   void prepare(const EventSink&) override {}
-  void run(comm::Group&, const EventSink&) override {
+  void run(comm::Group&, const EventSink&, const SnapshotSink&) override {
     if (of_a_peer_) throw PeerError(1, "rank 1 is gone");
     throw Error("the disk is full");
   }
@@ -194,12 +195,9 @@ TEST_F(JobRunnerTest, WhatALostPeerEndsMayBeTriedAgain) {
   runner.abort("enough");
   next<RunDoneT>();
   for (const bool of_a_peer : {true, false}) {
-    JobRunner other{description(),
-                    {},
-                    [](const TrainJob&) {},
-                    [of_a_peer](TrainJob) { return std::make_unique<FailingJob>(of_a_peer); },
-                    {},
-                    mailbox};
+    JobRunner other{
+        description(), {},      [of_a_peer](TrainJob) { return std::make_unique<FailingJob>(of_a_peer); }, {},
+        mailbox,       {keeper}};
     other.start(endpoints);
     const RunDoneT done = next<RunDoneT>();
     EXPECT_EQ(done.outcome, Outcome::Failed);
@@ -221,7 +219,7 @@ class PreparingJob final : public Job {
   void prepare(const EventSink& events) override {
     for (;;) events({{"event", "preparing"}, {"file", "train.txt"}});
   }
-  void run(comm::Group&, const EventSink&) override {}
+  void run(comm::Group&, const EventSink&, const SnapshotSink&) override {}
   void request_stop() override {}
   uint64_t step() const override { return 0; }
   uint64_t memory_bytes() const override { return 1; }
@@ -234,9 +232,8 @@ TEST_F(JobRunnerTest, ThePreparationOfTextIsReportedAndEndsWithTheRun) {
   comm::control::PrepareT prepare = description();
   prepare.node_names = {"office-17"};
   for (const bool stop : {true, false}) {
-    JobRunner other{
-        prepare, {},     [](const TrainJob&) {}, [](TrainJob) { return std::make_unique<PreparingJob>(); },
-        {},      mailbox};
+    JobRunner other{prepare, {},      [](TrainJob) { return std::make_unique<PreparingJob>(); },
+                    {},      mailbox, {keeper}};
     const auto event = nlohmann::json::parse(next<comm::control::RunEventT>().json);
     EXPECT_EQ(event.at("event"), "preparing");
     EXPECT_EQ(event.at("node"), "office-17");
@@ -262,7 +259,7 @@ class IdleJob final : public Job {
  public:
   explicit IdleJob(std::set<int>& policies) : policies_(policies) {}
   void prepare(const EventSink&) override { become_idle_thread(); }
-  void run(comm::Group&, const EventSink&) override {
+  void run(comm::Group&, const EventSink&, const SnapshotSink&) override {
     // A thread gives itself its name once it has got a core.
     while ((policies_ = policies_of_sockets()).empty())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -280,12 +277,8 @@ TEST_F(JobRunnerTest, MessagesDoNotWaitForAnIdleCore) {
   runner.abort("enough");
   next<RunDoneT>();
   std::set<int> policies;
-  JobRunner other{description(),
-                  {},
-                  [](const TrainJob&) {},
-                  [&](TrainJob) { return std::make_unique<IdleJob>(policies); },
-                  {},
-                  mailbox};
+  JobRunner other{description(), {},      [&](TrainJob) { return std::make_unique<IdleJob>(policies); }, {},
+                  mailbox,       {keeper}};
   other.start(endpoints);
   EXPECT_EQ(next<RunDoneT>().outcome, Outcome::Ok);
   EXPECT_EQ(policies, std::set<int>{::sched_getscheduler(0)});
@@ -307,12 +300,12 @@ TEST_F(JobRunnerTest, WhatComesBeforeTheFirstStepGivesWayToo) {
   };
   throttle.allow(0);
   {
-    JobRunner other{description(), job, [](const TrainJob&) {}, make, {}, mailbox};
+    JobRunner other{description(), job, make, {}, mailbox, {keeper}};
     other.abort("the agent is leaving");
     EXPECT_EQ(next<RunDoneT>().message, "the agent is leaving");
     EXPECT_FALSE(policy) << "no job was made";
   }
-  JobRunner other{description(), job, [](const TrainJob&) {}, make, {}, mailbox};
+  JobRunner other{description(), job, make, {}, mailbox, {keeper}};
   is_allowed = true;
   throttle.allow(1);
   next<comm::control::RunEventT>();
@@ -329,9 +322,8 @@ TEST_F(JobRunnerTest, WhatStandsInAFileDoesNotTravel) {
   runner.abort("enough");
   next<RunDoneT>();
   const auto told = [&](const auto& error) {
-    JobRunner other{
-        description(), {}, [](const TrainJob&) {}, [&](TrainJob) -> std::unique_ptr<Job> { throw error; }, {},
-        mailbox};
+    JobRunner other{description(), {},      [&](TrainJob) -> std::unique_ptr<Job> { throw error; }, {},
+                    mailbox,       {keeper}};
     return next<RunDoneT>();
   };
   EXPECT_EQ(
@@ -349,34 +341,14 @@ TEST_F(JobRunnerTest, ForANodeWhoseAddressHasChangedAnotherMayDo) {
   next<RunDoneT>();
   JobRunner other{description(),
                   {},
-                  [](const TrainJob&) {},
                   [](TrainJob) -> std::unique_ptr<Job> { throw Error("was made"); },
                   {.bind = "tcp://192.0.2.1:*"},  // an address for documentation (RFC 5737)
-                  mailbox};
+                  mailbox,
+                  {keeper}};
   const RunDoneT done = next<RunDoneT>();
   EXPECT_THAT(done.message, testing::HasSubstr("192.0.2.1"));
   EXPECT_TRUE(done.retry);
   EXPECT_FALSE(done.user_error);
-}
-
-TEST_F(JobRunnerTest, ForARunThatIsNotAllowedNoDataIsFetched) {
-  may_prepare.set_value();
-  runner.abort("enough");
-  next<RunDoneT>();
-  const std::string cache = testing::TempDir() + "modelet_job_runner_cache";
-  JobRunner other{
-      description(),
-      {},
-      [](const TrainJob&) { throw UsageError("not into this folder"); },
-      [](TrainJob) -> std::unique_ptr<Job> { throw Error("was made"); },
-      {},
-      mailbox,
-      DataSource{
-          .train = {}, .test = {}, .server = {"tcp://127.0.0.1:1"}, .cache = {.folder = cache}, .node = "a"}};
-  const RunDoneT done = next<RunDoneT>();
-  EXPECT_EQ(done.message, "not into this folder");
-  EXPECT_TRUE(done.user_error);
-  EXPECT_FALSE(std::filesystem::exists(cache));
 }
 
 }  // namespace

@@ -26,7 +26,6 @@ namespace modelet::cli {
 namespace {
 
 using comm::control::RunState;
-using test::shared_run;
 using test::submission;
 using test::wait_until;
 using testing::HasSubstr;
@@ -48,23 +47,20 @@ uint64_t step_of(PoolClient& client, uint64_t run) {
   return 0;
 }
 
-// Tries a run whose files the pool keeps, and a run with a shared folder.
 TEST(LocalPool, ARunOutlivesAKilledAgentWhichComesBack) {
-  for (const Submission& submitted : {submission(0), shared_run(0)}) {
-    LocalPool pool(fake_agents(3));
-    PoolClient client(pool.scheduler());
-    const uint64_t run = client.submit(submitted);
-    wait_until([&] { return step_of(client, run) > 0; });
-    ASSERT_EQ(::kill(pool.processes()[2].pid, SIGKILL), 0);
-    wait_until([&] {
-      const auto runs = client.list();
-      return runs.runs.front()->state == RunState::Running && runs.runs.front()->recoveries == 1;
-    });
-    wait_until([&] {
-      pool.check();
-      return client.nodes().nodes.size() == 3;
-    });
-  }
+  LocalPool pool(fake_agents(3));
+  PoolClient client(pool.scheduler());
+  const uint64_t run = client.submit(submission(0));
+  wait_until([&] { return step_of(client, run) > 0; });
+  ASSERT_EQ(::kill(pool.processes()[2].pid, SIGKILL), 0);
+  wait_until([&] {
+    const auto runs = client.list();
+    return runs.runs.front()->state == RunState::Running && runs.runs.front()->recoveries == 1;
+  });
+  wait_until([&] {
+    pool.check();
+    return client.nodes().nodes.size() == 3;
+  });
 }
 
 TEST(LocalPool, StartsTheSchedulerAgainWhereItWas) {
@@ -168,7 +164,7 @@ TEST(LocalPool, EndsItsProcesses) {
   {
     LocalPool pool(fake_agents(2));
     PoolClient client(pool.scheduler());
-    const uint64_t run = client.submit(shared_run(0));
+    const uint64_t run = client.submit(submission(0));
     wait_until([&] { return step_of(client, run) > 0; });
     for (const auto& process : pool.processes()) pids.push_back(process.pid);
     EXPECT_EQ(pids.size(), 3u);
@@ -184,7 +180,7 @@ TEST(LocalPool, IsClosedToOthers) {
   EXPECT_THAT([&] { PoolClient(pool.scheduler().endpoint).nodes(); },
               testing::ThrowsMessage<Error>(HasSubstr("key")));
   PoolClient client(pool.scheduler());
-  const uint64_t run = client.submit(shared_run(0));
+  const uint64_t run = client.submit(submission(0));
   wait_until([&] { return step_of(client, run) > 0; });
   const std::filesystem::path folder = pool.processes()[0].log.parent_path();
   constexpr auto kOthers = std::filesystem::perms::group_all | std::filesystem::perms::others_all;

@@ -1,4 +1,4 @@
-#include "node_agent/folders/run_journal.h"
+#include "scheduler/client/run_journal.h"
 
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "shard/modelet/checkpoint.h"
 
-namespace modelet::agent {
+namespace modelet::cli {
 namespace fs = std::filesystem;
 namespace {
 
@@ -44,4 +44,4 @@ void RunJournal::add(const nlohmann::json& event) {
   log_->write(event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
 }
 
-}  // namespace modelet::agent
+}  // namespace modelet::cli

@@ -1,6 +1,6 @@
 // The journal of a run in its folder: experiment.toml, a copy of the names of its labels, and the events of the
-// run in log.jsonl, one JSON object a line. It is written by the process that started the run, or by the
-// agent of rank 0 if the nodes of a pool share the folder. experiments/report.py reads it.
+// run in log.jsonl, one JSON object a line. The process that started the run writes it, and
+// experiments/report.py reads it.
 //
 // One thread.
 #pragma once
@@ -12,7 +12,7 @@
 
 #include "base/system/file.h"
 
-namespace modelet::agent {
+namespace modelet::cli {
 
 class RunJournal {
  public:
@@ -32,4 +32,4 @@ class RunJournal {
   std::optional<AppendedFile> log_;  // open once the journal has begun
 };
 
-}  // namespace modelet::agent
+}  // namespace modelet::cli
