@@ -57,7 +57,7 @@ class Model {
   std::vector<std::optional<size_t>> places(const std::vector<nanobind::bytes>& named,
                                             const std::string& where) const;
 
-  // The names of the terms of a score (shard/layers/scoring/terms.h): the network, and those of pairs().
+  // The names of the terms of a score (shard/layers/scoring/terms.cc): the network, and those of pairs().
   Names terms() const;
   // For each layer its weights and biases. Weights are [features, width] in the first layer and [neurons,
   // inputs] in the others. The last layer's neurons are in the order of the labels, and its weights and
@@ -65,7 +65,7 @@ class Model {
   nanobind::list layers() const;
   // The features that have rows in the first layer, ascending.
   nanobind::object row_features() const;
-  // What terms beside the network (shard/layers/scoring/terms.h) add to scores for the features of a sample, as four
+  // What terms beside the network (shard/layers/scoring/terms.cc) add to scores for the features of a sample, as four
   // arrays: feature, label, the factor of the feature's value in a sample scaled to length one, and in the sample as
   // it is. The same feature and label may come twice. None if there is no direct path.
   nanobind::object pairs() const;

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/simd/instruction_set.h"
-#include "shard/layers/scoring/terms.h"
 
 namespace modelet::shard {
 namespace {

@@ -13,7 +13,6 @@
 #include "base/system/log.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
-#include "shard/kernels/row_dots.h"
 #include "shard/layers/scoring/classifiers.h"
 #include "shard/modelet/state.h"
 
@@ -26,8 +25,6 @@ namespace fs = std::filesystem;
 // P@1 that are promised, because later queries differ from the known ones, and because the labels that are
 // missed are rare ones, which tend to be right where they are the best.
 constexpr double kRecallWanted = 0.9995;
-
-constexpr size_t kRowsBetweenLooks = 1024;  // rows scored between two looks at the best
 
 Sample sample_of(const Batch& batch, size_t s) {
   const size_t first = batch.offsets[s], count = batch.offsets[s + 1] - first;
@@ -269,32 +266,25 @@ void Model::predict_sparse(const Batch& batch, size_t k, TopK& best) {
 // What terms beside the network add to the logits [neurons]; null: there are none.
 const float* Model::Session::direct(const Query& query) {
   if (!model_->by_feature_) return nullptr;
-  direct_.assign(model_->network_.shape().labels, 0.0f);
-  model_->by_feature_->add_to(query, direct_.data());
-  return direct_.data();
+  logits_.assign(model_->network_.shape().labels, 0.0f);
+  model_->by_feature_->add_to(query, logits_.data());
+  return logits_.data();
 }
 
 const TopK& Model::Session::dense(const Sample& sample, size_t k) {
   const Query query{sample, forward_.run(model_->network_, sample)};
-  const float* const direct = this->direct(query);
   const Scoring& scoring = model_->network_.scoring();
+  logits_.assign(scoring.spread().labels(), 0.0f);
+  if (model_->by_feature_) model_->by_feature_->add_to(query, logits_.data());
+  scoring.terms().front()->add_logits(query, logits_.data());
   best_.reset(1, k);
-  scores_.resize(kRowsBetweenLooks);
   for (size_t m = 0; m < scoring.modelets().size(); ++m) {
-    const Modelet& modelet = *scoring.modelets()[m];
-    const Parameters& p = modelet.parameters();
-    for (size_t begin = 0; begin < p.rows(); begin += kRowsBetweenLooks) {
-      const size_t count = std::min(kRowsBetweenLooks, p.rows() - begin);
-      p.with_weights([&](const auto* weights, size_t stride) {
-        kernels::row_dots(weights + begin * stride, stride, count, query.hidden, p.cols(), scores_.data());
-      });
-      for (size_t i = 0; i < count; ++i) {
-        const size_t neuron = modelet.spec().begin + begin + i;
-        const float sum = scores_[i] + (direct != nullptr ? direct[neuron] : 0.0f);
-        const float score = scoring.factor({m, begin + i}) * sum + model_->constants_[neuron];
-        if (score < best_.thresholds()[0]) continue;
+    const ModeletSpec& spec = scoring.modelets()[m]->spec();
+    for (size_t row = 0; row < spec.neurons(); ++row) {
+      const size_t neuron = spec.begin + row;
+      const float score = scoring.factor({m, row}) * logits_[neuron] + model_->constants_[neuron];
+      if (score >= best_.thresholds()[0])
         best_.insert(0, score, scoring.spread().label(static_cast<uint32_t>(neuron)));
-      }
     }
   }
   return best_;

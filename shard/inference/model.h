@@ -144,7 +144,7 @@ class Model {
 
     const Model* model_;
     SampleForward forward_;
-    AlignedVector<float> scores_, direct_;
+    AlignedVector<float> logits_;
     SparseIndex::Memory scratch_;
     TopK best_;
   };

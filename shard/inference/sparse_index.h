@@ -12,7 +12,7 @@
 //           bucket rows lie in the same order, and only the first few are looked at: a full bucket costs
 //           little, and loses the rows that are least likely to win.
 //   re-rank Rows that collide with the query most often are scored exactly.
-// If there are terms beside the network (shard/layers/scoring/terms.h), the caller computes beforehand what they add
+// If there are terms beside the network (shard/layers/scoring/terms.cc), the caller computes beforehand what they add
 // to the logit of every row. That counts in the head and in the re-rank. The order of the rows and the tables use only the
 // activations, and the tuner makes up for this with a longer head. The sizes of the stages are a
 // SparseSettings; sparse_tuner.h chooses them. (Asymmetric transforms that append the norm, Neyshabur and

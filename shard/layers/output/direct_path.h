@@ -1,7 +1,7 @@
 // DirectPath: the terms of the logits that bypass the hidden layers, centroids (shard/data/pairs/pairs.h) and
 // the exclusion of a sample's own items (shard/data/pairs/exclusion.h), within a step of the shared output layer.
 // It computes what they add to the logits of the active neurons, and trains the centroids' scales.
-// (shard/layers/scoring/terms.h has what they add when labels are scored.)
+// (shard/layers/scoring/terms.cc has what they add when labels are scored.)
 //
 // What it adds needs no activations, so it is computed for the whole batch when the active set is known. For
 // the labels of a sample x, x is taken out of the sums (leave-one-out): the cosine is cos(x, sums - x), and

@@ -8,7 +8,6 @@
 
 #include "base/array/padding.h"
 #include "base/error.h"
-#include "shard/layers/scoring/terms.h"
 
 namespace modelet::shard {
 
@@ -66,13 +65,9 @@ Scoring::Scoring(std::vector<Modelet*> modelets, const LabelSpread& spread, cons
     : modelets_(std::move(modelets)),
       spread_(spread),
       settings_(settings),
+      terms_(make_terms(modelets_, spread, settings)),
       factors_(modelets_.size()),
-      shifts_(modelets_.size()) {
-  add(make_network_term(modelets_));
-  if (settings.centroids) add(make_centroid_term(modelets_, settings.centroid_share));
-  if (settings.classifiers > 0) add(make_classifier_term(modelets_));
-  if (settings.exclude_own) add(make_exclusion_term(modelets_, spread));
-}
+      shifts_(modelets_.size()) {}
 
 void Scoring::set_counts(const DataShape& shape) {
   const float share = settings_.prior, of_one = settings_.rare_trust;

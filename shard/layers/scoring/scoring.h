@@ -1,6 +1,6 @@
 // Scoring: how labels are scored, for the output modelets of a layer that are held here.
 //
-//     logit = sum of the terms of the label (terms.h)
+//     logit = sum of the terms of the label (term.h)
 //     score = kDoubtful + trust * (logit + prior - kDoubtful) + offsets of the terms
 //
 //     prior   The neuron of a rare label takes part in few steps, and in these it is a label far more often
@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -42,6 +43,10 @@ struct ScoringSettings {
   Experiment::Train train;
 };
 ScoringSettings scoring_settings(const Experiment& experiment);
+
+// The terms of an experiment, the network first.
+std::vector<std::unique_ptr<Term>> make_terms(std::span<Modelet* const> modelets, const LabelSpread& spread,
+                                              const ScoringSettings& settings);
 
 // [neurons] logarithm of a neuron's chance to be in the active set of a training step, because the batch has
 // its label or because it is drawn. Computed from the modelet's label counts, as if the batch were drawn

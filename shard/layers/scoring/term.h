@@ -43,6 +43,9 @@ struct Query {
   const float* hidden;  // [d] activations of the last hidden layer
 };
 
+// Most labels of which a batch's logits are computed at once.
+inline constexpr size_t kScoredTogether = 96;
+
 // What terms read of samples.
 struct TermNeeds {
   size_t features = 0;      // how many there are; 0: none are read

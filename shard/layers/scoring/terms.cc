@@ -1,37 +1,60 @@
-#include "shard/layers/scoring/terms.h"
-
+// The terms of which scores consist.
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "base/error.h"
 #include "shard/data/pairs/exclusion.h"
 #include "shard/kernels/gemm.h"
 #include "shard/kernels/row_dots.h"
+#include "shard/layers/scoring/scoring.h"
+#include "shard/layers/scoring/term.h"
+#include "shard/modelet/modelet.h"
 
 namespace modelet::shard {
 namespace {
 
-class NetworkTerm final : public Term {
+// A term refers to the output modelets of the layer.
+class ModeletTerm : public Term {
  public:
-  explicit NetworkTerm(OutputModelets modelets) : modelets_(modelets.begin(), modelets.end()) {}
+  explicit ModeletTerm(std::span<Modelet* const> modelets) : modelets_(modelets.begin(), modelets.end()) {}
+
+ protected:
+  std::span<Modelet* const> modelets() const { return modelets_; }
+  const Parameters& parameters(size_t modelet) const { return modelets_[modelet]->parameters(); }
+  const Direct& direct(size_t modelet) const { return *modelets_[modelet]->direct(); }
+  // Of the data.
+  size_t features() const { return modelets_.empty() ? 0 : direct(0).pairs.feature_count(); }
+
+ private:
+  std::vector<Modelet*> modelets_;
+};
+
+// The label's neuron: weights * activations, and its bias.
+class NetworkTerm final : public ModeletTerm {
+ public:
+  using ModeletTerm::ModeletTerm;
 
   std::string_view name() const override { return "network"; }
 
   void add_biases(const LabelRows& labels, float* biases) const override {
-    const Parameters& parameters = modelets_[labels.modelet]->parameters();
-    for (size_t i = 0; i < labels.rows.size(); ++i) biases[i] += parameters.bias(labels.rows[i]);
+    const Parameters& p = parameters(labels.modelet);
+    for (size_t i = 0; i < labels.rows.size(); ++i) biases[i] += p.bias(labels.rows[i]);
   }
 
   float logit(const Query& query, LabelRow label) const override {
-    const Parameters& parameters = modelets_[label.modelet]->parameters();
-    return parameters.logit(label.row, query.hidden) - parameters.bias(label.row);
+    const Parameters& p = parameters(label.modelet);
+    return p.logit(label.row, query.hidden) - p.bias(label.row);
   }
 
   void add_logits(const Query& query, float* logits) const override {
-    std::array<float, kScoredTogether> products;
-    for (const Modelet* modelet : modelets_) {
+    std::array<float, 1024> products;
+    for (const Modelet* modelet : modelets()) {
       const Parameters& p = modelet->parameters();
       for (size_t first = 0; first < p.rows(); first += products.size()) {
         const size_t count = std::min(products.size(), p.rows() - first);
@@ -46,10 +69,10 @@ class NetworkTerm final : public Term {
 
   void add_logits(const QueryBatch& batch, const LabelRows& labels, TermScratch& scratch,
                   float* logits) const override {
-    const Parameters& parameters = modelets_[labels.modelet]->parameters();
-    const size_t width = parameters.cols(), columns = batch.columns();
+    const Parameters& p = parameters(labels.modelet);
+    const size_t width = p.cols(), columns = batch.columns();
     if (batch.hidden_pairs() != nullptr) {
-      parameters.with_weights([&](const auto* all, size_t stride) {
+      p.with_weights([&](const auto* all, size_t stride) {
         if constexpr (std::is_same_v<decltype(all), const Bf16*>) {
           Bf16* const copies = scratch.bf16_rows.reserve(labels.rows.size() * width).data();
           const auto [weights, apart] = gather_rows(all, stride, width, labels.rows, copies);
@@ -69,7 +92,7 @@ class NetworkTerm final : public Term {
       return;
     }
     const ConstMatrix weights =
-        parameters.weights().block(labels.rows, scratch.rows.reserve(labels.rows.size() * width).data());
+        p.weights().block(labels.rows, scratch.rows.reserve(labels.rows.size() * width).data());
     kernels::gemm({.m = labels.rows.size(),
                    .n = columns,
                    .k = width,
@@ -82,69 +105,63 @@ class NetworkTerm final : public Term {
                    .c_row = columns,
                    .accumulate = true});
   }
-
- private:
-  std::vector<Modelet*> modelets_;
 };
 
-size_t features_of(OutputModelets modelets) {
-  return modelets.empty() ? 0 : modelets[0]->direct()->pairs.feature_count();
-}
-
-class CentroidTerm final : public Term {
+// scale[class of the label] * cos(x, centroid of the label).
+class CentroidTerm final : public ModeletTerm {
  public:
-  CentroidTerm(OutputModelets modelets, float rare_share)
-      : modelets_(modelets.begin(), modelets.end()), rare_share_(rare_share) {}
+  // `rare_share`: factor of the scales of rare labels.
+  CentroidTerm(std::span<Modelet* const> modelets, float rare_share)
+      : ModeletTerm(modelets), rare_share_(rare_share) {}
 
   std::string_view name() const override { return "centroids"; }
-  TermNeeds needs() const override { return {features_of(modelets_)}; }
+  TermNeeds needs() const override { return {features()}; }
 
   void add_pair_values(LabelRow label, std::span<float> values) const override {
-    const Direct& direct = *modelets_[label.modelet]->direct();
-    const float norm = direct.pairs.norm(label.row);
+    const Pairs& pairs = direct(label.modelet).pairs;
+    const float norm = pairs.norm(label.row);
     if (norm == 0) return;
-    const size_t of_label = frequency_class(direct.pairs.positives(label.row));
-    const float scale = direct.scale(of_label) * (of_label < kRareClasses ? rare_share_ : 1) / norm;
-    const float* const sums = direct.pairs.sums(label.row).values;
+    const size_t of_label = frequency_class(pairs.positives(label.row));
+    const float scale =
+        direct(label.modelet).scale(of_label) * (of_label < kRareClasses ? rare_share_ : 1) / norm;
+    const float* const sums = pairs.sums(label.row).values;
     for (size_t i = 0; i < values.size(); ++i) values[i] += scale * sums[i];
   }
 
  private:
   static constexpr size_t kRareClasses = 3;  // the first ones
 
-  std::vector<Modelet*> modelets_;
   float rare_share_;
 };
 
-class ClassifierTerm final : public Term {
+// The margins of linear classifiers (classifiers.h), which have their weight in the score already.
+class ClassifierTerm final : public ModeletTerm {
  public:
-  explicit ClassifierTerm(OutputModelets modelets) : modelets_(modelets.begin(), modelets.end()) {}
+  using ModeletTerm::ModeletTerm;
 
   std::string_view name() const override { return "classifiers"; }
-  TermNeeds needs() const override { return {features_of(modelets_)}; }
+  TermNeeds needs() const override { return {features()}; }
 
   void add_offsets(const LabelRows& labels, float* offsets) const override {
-    const Classifiers& classifiers = *modelets_[labels.modelet]->direct()->classifiers;
-    for (size_t i = 0; i < labels.rows.size(); ++i) offsets[i] += classifiers.biases[labels.rows[i]];
+    const std::vector<float>& biases = direct(labels.modelet).classifiers->biases;
+    for (size_t i = 0; i < labels.rows.size(); ++i) offsets[i] += biases[labels.rows[i]];
   }
 
   void add_pair_values(LabelRow label, std::span<float> values) const override {
-    const Direct& direct = *modelets_[label.modelet]->direct();
-    const auto weights = direct.pairs.of_row(std::span(direct.classifiers->weights), label.row);
+    const Direct& of_modelet = direct(label.modelet);
+    const auto weights = of_modelet.pairs.of_row(std::span(of_modelet.classifiers->weights), label.row);
     std::ranges::transform(weights, values, values.begin(), std::plus<>());
   }
-
- private:
-  std::vector<Modelet*> modelets_;
 };
 
-class ExclusionTerm final : public Term {
+// Labels that are among the features of the sample get no chance (shard/data/pairs/exclusion.h).
+class ExclusionTerm final : public ModeletTerm {
  public:
-  ExclusionTerm(OutputModelets modelets, const LabelSpread& spread)
-      : modelets_(modelets.begin(), modelets.end()), spread_(spread) {}
+  ExclusionTerm(std::span<Modelet* const> modelets, const LabelSpread& spread)
+      : ModeletTerm(modelets), spread_(spread) {}
 
   std::string_view name() const override { return "exclusion"; }
-  TermNeeds needs() const override { return {features_of(modelets_), true}; }
+  TermNeeds needs() const override { return {features(), true}; }
 
   float logit(const Query& query, LabelRow label) const override {
     const std::span<const uint32_t> features = query.sample.features;
@@ -170,10 +187,9 @@ class ExclusionTerm final : public Term {
 
  private:
   uint32_t label(size_t modelet, size_t row) const {
-    return spread_.label(static_cast<uint32_t>(modelets_[modelet]->spec().begin + row));
+    return spread_.label(static_cast<uint32_t>(modelets()[modelet]->spec().begin + row));
   }
 
-  std::vector<Modelet*> modelets_;
   const LabelSpread& spread_;
 };
 
@@ -194,17 +210,14 @@ void QueryBatch::assign(const Batch* batch, ConstMatrix hidden_transposed, TermN
     kernels::pack_pairs(hidden_transposed.row(d), hidden_transposed.row(d + 1), pairs + d * columns, columns);
 }
 
-std::unique_ptr<Term> make_network_term(OutputModelets modelets) {
-  return std::make_unique<NetworkTerm>(modelets);
-}
-std::unique_ptr<Term> make_centroid_term(OutputModelets modelets, float rare_share) {
-  return std::make_unique<CentroidTerm>(modelets, rare_share);
-}
-std::unique_ptr<Term> make_classifier_term(OutputModelets modelets) {
-  return std::make_unique<ClassifierTerm>(modelets);
-}
-std::unique_ptr<Term> make_exclusion_term(OutputModelets modelets, const LabelSpread& spread) {
-  return std::make_unique<ExclusionTerm>(modelets, spread);
+std::vector<std::unique_ptr<Term>> make_terms(std::span<Modelet* const> modelets, const LabelSpread& spread,
+                                              const ScoringSettings& settings) {
+  std::vector<std::unique_ptr<Term>> terms;
+  terms.push_back(std::make_unique<NetworkTerm>(modelets));
+  if (settings.centroids) terms.push_back(std::make_unique<CentroidTerm>(modelets, settings.centroid_share));
+  if (settings.classifiers > 0) terms.push_back(std::make_unique<ClassifierTerm>(modelets));
+  if (settings.exclude_own) terms.push_back(std::make_unique<ExclusionTerm>(modelets, spread));
+  return terms;
 }
 
 }  // namespace modelet::shard

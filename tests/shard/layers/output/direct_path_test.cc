@@ -26,8 +26,6 @@
 namespace modelet::shard {
 namespace {
 
-constexpr float kScoredShare = 0.8f;  // model.centroid_share
-
 using Vector = std::map<uint32_t, double>;
 
 double product(const Vector& a, const Vector& b) {
@@ -35,10 +33,6 @@ double product(const Vector& a, const Vector& b) {
   for (const auto& [feature, value] : a)
     if (const auto found = b.find(feature); found != b.end()) sum += value * found->second;
   return sum;
-}
-double cosine(const Vector& a, const Vector& b) {
-  const double lengths = std::sqrt(product(a, a) * product(b, b));
-  return lengths > 1e-9 ? product(a, b) / lengths : 0;
 }
 void add(Vector& to, const Vector& x, double factor) {
   for (const auto& [feature, value] : x) to[feature] += factor * value;
@@ -74,7 +68,6 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
     experiment_.model.loss = Loss::kSigmoid;
     experiment_.model.centroids = true;
     experiment_.model.centroid_pairs = GetParam();
-    experiment_.model.centroid_share = kScoredShare;
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 3};
     experiment_.sampling.uniform = 20;
     shape_ = describe_shape(train_, test_);
@@ -115,11 +108,6 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
   }
   double scale(uint32_t samples) {
     return network_->output().modelets()[0]->direct()->scale(frequency_class(samples));
-  }
-  // What scoring adds to the logit of a label.
-  double scored(uint32_t label, const Vector& x) {
-    const float share = positives(label) < 10 ? kScoredShare : 1;
-    return share * scale(positives(label)) * cosine(x, sums_of(label));
   }
   // What a training step adds. The sample is removed from the sums of its own labels, as far as the label has
   // its features.
@@ -279,29 +267,6 @@ TEST_P(DirectPathTest, OnlyLabelsOfTrainingSamplesAreProposed) {
         }
       }
     }
-}
-
-TEST_P(DirectPathTest, ScoringAddsTheSameInBatchesAndForSingleQueries) {
-  Batch batch;
-  batch.assign(test_, all_rows(test_.rows()), true);
-  const size_t columns = padded(batch.size());
-  const AlignedVector<float> transposed(16 * columns, 0.0f);  // no activations
-  for (Modelet* modelet : network_->output().modelets())
-    for (size_t r = 0; r < modelet->parameters().rows(); ++r) modelet->parameters().bias(r) = 0;
-  LabelRanker ranker(network_->scoring(), pool_);
-  TopK best;
-  ranker.rank_dense({transposed.data(), 16, columns, columns}, batch.size(), shape_.labels, best, &batch);
-  const FeatureIndex index(network_->scoring());
-  for (size_t s = 0; s < batch.size(); ++s) {
-    const Vector x = vector_of(test_.sample(s));
-    std::vector<float> scores(shape_.labels);
-    index.add_to({test_.sample(s), nullptr}, scores.data());
-    for (size_t i = 0; i < shape_.labels; ++i) {
-      const uint32_t label = best.labels(s)[i];
-      EXPECT_NEAR(best.scores(s)[i], scored(label, x), 2e-4) << "label " << label;
-      EXPECT_NEAR(scores[network_->spread().neuron(label)], scored(label, x), 2e-4);
-    }
-  }
 }
 
 // A sample, and with it a label, may be so short that 1 / length is no finite float.

@@ -1,6 +1,4 @@
 // The terms of a score, each alone compared with its formula in double precision, and a term that only this test knows.
-#include "shard/layers/scoring/terms.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,6 +18,7 @@
 #include "shard/inference/evaluation.h"
 #include "shard/layers/network.h"
 #include "shard/layers/scoring/feature_index.h"
+#include "shard/layers/scoring/scoring.h"
 #include "shard/synth/synth.h"
 #include "tests/shard/data_testing.h"
 
