@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kMostRows = 200000;  // rows that are read: enough for means, and at most a second of work
 constexpr double kUnitLength = 0.01;  // texts round values to four digits
-constexpr uint32_t kRare = 2;         // samples
-constexpr uint32_t kOften = 100;      // samples
+constexpr uint32_t kRareSamples = 2;         // samples
+constexpr uint32_t kOftenSamples = 100;      // samples
 
 // Finds out whether labels avoid the feature with their own number. They do if a feature means that the
 // sample has an item, and a label means that it has another one. If the numbers were unrelated, a sample
@@ -88,9 +88,9 @@ DataFacts measure_facts(const shard::Dataset& train) {
   uint64_t often = 0;
   for (const uint32_t count : train.frequencies()) {
     facts.unseen_labels += count == 0;
-    facts.rare_labels += count > 0 && count <= kRare;
+    facts.rare_labels += count > 0 && count <= kRareSamples;
     top = std::max(top, count);
-    if (count >= kOften) often += count;
+    if (count >= kOftenSamples) often += count;
   }
   const auto rows = static_cast<double>(std::max<size_t>(train.rows(), 1));
   facts.features_per_row = static_cast<double>(train.nonzeros()) / rows;
