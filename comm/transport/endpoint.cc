@@ -5,6 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +32,15 @@ std::string_view host_of(std::string_view endpoint) {
   const size_t colon = endpoint.rfind(':');
   if (!endpoint.starts_with(kTcp) || colon < kTcp.size()) return {};
   return endpoint.substr(kTcp.size(), colon - kTcp.size());
+}
+
+// As ZeroMQ wants it to connect. Names of interfaces may have other characters.
+bool is_host(std::string_view host) {
+  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0; };
+  constexpr std::string_view kOthers = "-._:%[]";
+  return (is_letter(host.front()) || host.front() == '[') && std::ranges::all_of(host, [&](unsigned char c) {
+           return is_letter(c) || kOthers.find(static_cast<char>(c)) != kOthers.npos;
+         });
 }
 
 bool is_ipv6(std::string_view host) { return host.starts_with('['); }
@@ -70,15 +80,22 @@ zmq::context_t make_context() {
 }
 
 void check_endpoint(std::string_view endpoint, bool to_listen) {
-  if (endpoint.starts_with(kIpc) && endpoint.size() > kIpc.size()) return;
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("'{}' is not an address, which looks like {}: {}", endpoint, kExample, why));
   };
+  if (endpoint.starts_with(kIpc) && endpoint.size() > kIpc.size()) {
+    const size_t bytes = with_free_name(std::string(endpoint)).size() - kIpc.size();
+    if (endpoint[kIpc.size()] == '@') refuse("a socket without a file is open to every user");
+    if (constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1; bytes > kMost)
+      refuse(fmt::format("the path of a socket has at most {} bytes, this one {}", kMost, bytes));
+    return;
+  }
   if (!endpoint.starts_with(kTcp)) refuse("it does not begin with tcp://");
   const std::string_view host = host_of(endpoint);
   if (host.empty()) refuse("a host and a port are needed");
   if (is_ipv6(host) != host.ends_with(']') || (!is_ipv6(host) && host.find(':') != host.npos))
     refuse("an IPv6 address stands in brackets, such as tcp://[::1]:5570");
+  if (!to_listen && !is_host(host)) refuse("its host is no name or address");
   if (!is_port(endpoint.substr(endpoint.rfind(':') + 1), to_listen))
     refuse(fmt::format("a port is a number from 1 to 65535{}", to_listen ? ", or * for a free one" : ""));
 }

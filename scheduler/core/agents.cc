@@ -29,8 +29,6 @@ constexpr double kMostGflops = 1e3, kMostBf16Gflops = 1e4, kMostGbps = 100;  // 
 // The event with which an agent sends lines of its log, in "lines".
 constexpr const char* kLogEvent = "log";
 
-constexpr size_t kLongestAddress = 256;  // bytes; other agents of a run get the addresses of all
-
 bool is_sane(const msg::RegisterT& info) {
   return info.cores > 0 && info.memory_bytes > 0 && is_measure(info.gflops) && is_measure(info.bf16_gflops) &&
          is_measure(info.memory_gbps) && info.gflops > 0 && info.memory_gbps > 0;
@@ -116,7 +114,9 @@ std::string Core::why_not_registered(const std::string& peer, const msg::Registe
        {&message.data_endpoint, &message.holder_endpoint, &message.holder_key, &message.fetch_key})
     if (text->size() > kLongestAddress || kept_text(*text) != *text)
       return "an agent's addresses and keys must be short and printable";
-  // Other agents of a group would be given a wrong key, too.
+  // Other agents of a group would be given a wrong address or key, too.
+  if (!message.holder_endpoint.empty() && !is_address(message.holder_endpoint))
+    return "nobody can connect to the address at which it keeps parts of snapshots";
   for (const std::string* key : {&message.holder_key, &message.fetch_key})
     if (!key->empty() && !comm::is_key(*key))
       return fmt::format("an agent's keys have {} hexadecimal digits", 2 * comm::kKeyBytes);

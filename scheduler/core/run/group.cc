@@ -9,6 +9,7 @@
 #include "base/experiment/memory.h"
 #include "base/rng.h"
 #include "base/text/printable.h"
+#include "comm/security/keys.h"
 #include "comm/transport/endpoint.h"
 #include "scheduler/core/run/pool.h"
 #include "scheduler/core/run/run.h"
@@ -22,20 +23,17 @@ namespace msg = comm::control;
 using msg::RunState;
 using Purpose = Run::Planning::Purpose;
 
-constexpr size_t kLongestWhy = 512;       // bytes of text
-constexpr size_t kLongestEndpoint = 256;  // bytes, of an endpoint or its key
+constexpr size_t kLongestWhy = 512;  // bytes of text
 
-bool is_endpoint(const msg::PreparedT& message) {
-  if (message.endpoint.size() > kLongestEndpoint || message.public_key.size() > kLongestEndpoint)
-    return false;
-  if (kept_text(message.endpoint) != message.endpoint || kept_text(message.public_key) != message.public_key)
-    return false;
-  try {
-    comm::check_endpoint(message.endpoint, false);
-  } catch (const UsageError&) {
-    return false;
-  }
-  return true;
+// What is wrong with the data socket that a node offers; empty: nothing. The other members connect to it, and if they
+// could not, they would seem to be at fault.
+std::string why_unusable(const msg::PreparedT& message, const Node& node) {
+  if (!is_address(message.endpoint)) return "gave no usable endpoint";
+  // As agents do it: a node that has a key uses keys, except in a folder that is closed to others.
+  const bool has_keys = !node.key.empty() && !message.endpoint.starts_with("ipc://");
+  if (has_keys && !comm::is_key(message.public_key)) return "gave no usable key for its endpoint";
+  if (!has_keys && !message.public_key.empty()) return "gave a key for its endpoint, where there are none";
+  return {};
 }
 
 // The nodes that hold files of the snapshot `from`, and the members, which hold new ones.
@@ -286,8 +284,8 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
 }
 
 void Run::prepared(Pool& pool, Member& ready, const msg::PreparedT& message) {
-  if (!is_endpoint(message))
-    return not_prepared(pool, ready, fmt::format("node '{}' gave no usable endpoint", ready.name));
+  if (const std::string why = why_unusable(message, pool.nodes.at(ready.node)); !why.empty())
+    return not_prepared(pool, ready, fmt::format("node '{}' {}", ready.name, why));
   ready.endpoint = message.endpoint;
   ready.public_key = message.public_key;
   pool.log(fmt::format("run {}: node '{}' is ready, its modelets take {} (planned: {})", id, ready.name,

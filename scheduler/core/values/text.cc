@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/error.h"
 #include "base/text/printable.h"
 #include "base/text/strict_json.h"
+#include "comm/transport/endpoint.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -43,6 +45,16 @@ bool is_name(const std::string& name) {
 bool is_measure(double value) { return std::isfinite(value) && value >= 0; }
 
 std::string kept_text(const std::string& text) { return printable(text, kLongestText); }
+
+bool is_address(const std::string& endpoint) {
+  if (endpoint.size() > kLongestAddress || kept_text(endpoint) != endpoint) return false;
+  try {
+    comm::check_endpoint(endpoint, false);
+  } catch (const UsageError&) {
+    return false;
+  }
+  return true;
+}
 
 std::optional<json> parse_event(const std::string& text) {
   if (text.size() > kLongestEvent) return std::nullopt;

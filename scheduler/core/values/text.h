@@ -20,6 +20,11 @@ bool is_measure(double value);
 // A text of an agent or a user in the form in which it is kept, logged and shown (base/text/printable.h).
 std::string kept_text(const std::string& text);
 
+// Other agents of a run get the addresses and keys of all.
+inline constexpr size_t kLongestAddress = 256;  // bytes
+// Whether others may be told to connect to `endpoint`: it is short and printable, and can be the address of a peer.
+bool is_address(const std::string& endpoint);
+
 // Reads an event of a run (docs/events.md) as an agent sends it: an object that is neither large nor deep.
 // Its texts become as kept_text(). Returns nothing if it is not such an object.
 std::optional<nlohmann::json> parse_event(const std::string& json);

@@ -83,6 +83,36 @@ TEST(Endpoint, ThreadsAreTriedBeforeZeroMqNeedsThem) {
 }
 #endif
 
+// What ZeroMQ would refuse to connect to is refused by the check as well, so that whoever passes an address on can know.
+TEST(Endpoint, NoneIsAcceptedThatCannotBeConnectedTo) {
+  zmq::context_t context;
+  for (const std::string& endpoint :
+       {"ipc://" + std::string(108, 'x'), std::string("ipc://@"), std::string("ipc://*"),
+        std::string("tcp://a b:1"), std::string("tcp://a@b:1"), std::string("tcp://a/b:1"),
+        std::string("tcp://-a:1"), std::string("tcp://.a:1"), std::string("tcp://*:1"),
+        std::string("tcp://a;b:1"), std::string("tcp://[]:1"), std::string("tcp://[x]:1"),
+        std::string("tcp://%:1"), std::string("tcp://a_b:1"), std::string("tcp://ä:1"),
+        std::string("tcp://[::1%eth0]:1")}) {
+    zmq::socket_t socket(context, zmq::socket_type::push);
+    bool connects = true;
+    try {
+      socket.connect(endpoint);
+    } catch (const zmq::error_t&) {
+      connects = false;
+    }
+    bool accepted = true;
+    try {
+      check_endpoint(endpoint, false);
+    } catch (const UsageError&) {
+      accepted = false;
+    }
+    EXPECT_LE(accepted, connects) << endpoint;
+  }
+  EXPECT_NO_THROW(check_endpoint("ipc://" + std::string(107, 'x'), false));
+  EXPECT_THAT(error_of([] { check_endpoint("ipc:///" + std::string(92, 'x') + "/*", true); }),
+              HasSubstr("at most 107 bytes, this one 110"));
+}
+
 TEST(Endpoint, MessagesArriveOverBothProtocols) {
   zmq::context_t context;
   for (const char* own : {"tcp://127.0.0.1:*", "tcp://[::1]:*"}) {

@@ -473,14 +473,42 @@ TEST_F(DoorsTest, AGroupThatCannotReachAMemberNamesIt) {
 }
 
 TEST_F(DoorsTest, WrongEndpointsAreRefused) {
-  for (const char* wrong : {"", "nonsense", "tcp://host", "tcp://a:1\n", "tcp://a:99999"}) {
+  for (const std::string& wrong :
+       {std::string(), std::string("nonsense"), std::string("tcp://host"), std::string("tcp://a:1\n"),
+        std::string("tcp://a:99999"), std::string("tcp://a b:1"), "ipc:///" + std::string(107, 'x')}) {
     pool = Harness();
     agents.clear();
     add_agents(1);
     const uint64_t run = submit(1);
     pool.receive("a", prepared(run, wrong));
     EXPECT_EQ(pool.run(run).state, RunState::Failed) << wrong;
-    EXPECT_THAT(pool.run(run).detail, HasSubstr("gave no usable endpoint"));
+    EXPECT_THAT(pool.run(run).detail, HasSubstr("node 'a' gave no usable endpoint"));
+    msg::RegisterT info = registration("b");
+    info.holder_endpoint = wrong;
+    EXPECT_EQ(refusal(Role::kAgent, "", info).empty(), wrong.empty()) << wrong;
+  }
+}
+
+// Other members would fail to connect, and would seem to be at fault.
+TEST_F(DoorsTest, WrongKeysOfEndpointsAreRefused) {
+  const std::string key(64, 'a'), endpoint = "tcp://1.2.3.4:5";
+  for (const auto& [of_pool, of_member, given, why] :
+       {std::tuple("farm", endpoint, std::string(), "gave no usable key"),
+        {"farm", endpoint, key.substr(1), "gave no usable key"},
+        {"farm", endpoint, std::string(64, 'g'), "gave no usable key"},
+        {"farm", endpoint, key, ""},
+        {"farm", "ipc:///folder/x", std::string(), ""},
+        {"farm", "ipc:///folder/x", key, "gave a key"},
+        {"", endpoint, key, "gave a key"},
+        {"", endpoint, std::string(), ""}}) {
+    pool = Harness();
+    say("a", Role::kAgent, of_pool, registration("a"));
+    const uint64_t run = submit(1);
+    msg::PreparedT message = prepared(run, of_member);
+    message.public_key = given;
+    pool.receive("a", message);
+    EXPECT_EQ(pool.run(run).state, *why == '\0' ? RunState::Running : RunState::Failed) << of_pool << given;
+    EXPECT_THAT(pool.run(run).detail, HasSubstr(*why == '\0' ? "" : std::string("node 'a' ") + why));
   }
 }
 

@@ -412,16 +412,19 @@ TEST_F(CoreTest, AgentsAndUsersMayDoWhatIsTheirs) {
 }
 
 TEST_F(CoreTest, KeysOfDataSocketsTravelWithTheEndpoints) {
-  add_agents(2);
+  const std::string keys[] = {std::string(64, 'a'), std::string(64, 'b')};
+  for (const char* agent : {"a", "b"})
+    pool.handle(Received{agent, registration(agent), {comm::Role::kAgent, "farm"}});
   const uint64_t run = submit(0);
-  for (const std::string& agent : agents) {
+  for (const std::string& key : keys) {
+    const std::string agent = key.substr(0, 1);
     auto message = prepared(run, "tcp://" + agent + ":1");
-    message.public_key = "key of " + agent;
+    message.public_key = key;
     pool.receive(agent, message);
   }
   const auto start = pool.take<msg::StartT>("a");
   ASSERT_EQ(start.size(), 1u);
-  EXPECT_EQ(start[0].public_keys, (std::vector<std::string>{"key of a", "key of b"}));
+  EXPECT_EQ(start[0].public_keys, (std::vector<std::string>{keys[0], keys[1]}));
 }
 
 // ---- data for agents that do not have it
