@@ -157,8 +157,10 @@ class LabelsOfANode(FarPool):
     def setUp(self):
         super().setUp()
         train = self.files["train"]
-        # docs/data_format.md: the last section has the samples of each label.
-        self.labels_begin = int.from_bytes(train[64 + 6 * 24:64 + 6 * 24 + 8], "little")
+        # docs/data_format.md: the last section has the samples of each label, and the last row of the table says where.
+        row = 64 * int.from_bytes(train[24:28], "little")
+        self.assertTrue(train[row:].startswith(b"labels.samples\0"))
+        self.labels_begin = int.from_bytes(train[row + 48:row + 56], "little")
         self.labels = len(train) - self.labels_begin
         self.assertGreater(self.labels, 6 * MEBI)
 

@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     else
       bytes.resize(std::min(bytes.size(), at % (good_file().size() + 1)));
   }
-  constexpr size_t kFirstValue = 384;  // where the values begin in the good file
+  constexpr size_t kFirstValue = 640;  // where the values begin in the good file
   if (size > sizeof(float) && bytes.size() >= kFirstValue + sizeof(float))
     std::memcpy(bytes.data() + kFirstValue, data + size - sizeof(float), sizeof(float));
   const auto source = std::as_bytes(std::span(bytes));

@@ -91,12 +91,16 @@ inline void prepare_xmc(const std::filesystem::path& text, const std::filesystem
   prepare_data(text, normalize, {}, prepared);
 }
 
-// Puts the right checksum into the header of a prepared file (docs/data_format.md), as somebody would who
+// Puts the right checksum of header and table into a prepared file (docs/data_format.md), as somebody would who
 // makes such a file by hand.
 inline void seal_header(std::span<std::byte> file) {
-  constexpr size_t kChecksumAt = 248;
-  if (file.size() < kChecksumAt + sizeof(uint64_t)) return;
-  const uint64_t checksum = XXH3_64bits(file.data(), kChecksumAt);
+  constexpr size_t kChecksumAt = 16, kFrom = 24, kHeader = 64, kEntry = 64;
+  uint32_t sections = 0;
+  if (file.size() < kHeader) return;
+  std::memcpy(&sections, file.data() + kFrom, sizeof sections);
+  const size_t end = kHeader + size_t{sections} * kEntry;
+  if (file.size() < end) return;
+  const uint64_t checksum = XXH3_64bits(file.data() + kFrom, end - kFrom);
   std::memcpy(file.data() + kChecksumAt, &checksum, sizeof checksum);
 }
 

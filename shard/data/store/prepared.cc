@@ -10,11 +10,13 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 #include <vector>
 
 #include "base/array/aligned.h"
 #include "base/error.h"
 #include "base/system/file.h"
+#include "base/text/printable.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/store/label_spread.h"
@@ -31,106 +33,173 @@ constexpr std::array<unsigned char, 8> kMagic = {0x89, 'M', 'L', 'T', '\r', '\n'
 constexpr uint32_t kByteOrder = 0x01020304;
 constexpr uint32_t kFlagL2 = 1;
 
-// Sections in the order of the file.
+enum class ElementType : uint32_t { kByte = 1, kU32, kU64, kF32 };
+constexpr std::array<uint64_t, 5> kElementBytes = {0, 1, 4, 8, 4};  // by ElementType
+
+// Sections in the order in which they are written.
 enum Section : size_t {
-  kFeatureOffsets,  // u64 [rows + 1] into the next two
-  kFeatureIds,      // u32 [nonzeros]
-  kValues,          // f32 [nonzeros]
-  kLabelCounts,     // u32 [rows] labels of a sample
-  kFrequencies,     // u32 [labels] samples of the label of a neuron
-  kEncoder,         // bytes, may be empty
-  kLabelSamples,    // u32 [label entries] the samples of each neuron's label
+  kFeatureOffsets,  // [rows + 1] into the next two
+  kFeatureIds,
+  kValues,
+  kLabelCounts,  // [rows] labels of a sample
+  kFrequencies,  // [labels] samples of the label of a neuron
+  kEncoder,
+  kLabelSamples,  // the samples of each neuron's label
   kSections
 };
+using SectionName = std::array<char, 24>;  // filled with zeros
+constexpr SectionName section_name(std::string_view text) {
+  SectionName name{};
+  std::ranges::copy(text, name.begin());
+  return name;
+}
+std::string text_of(const SectionName& name) { return {name.data(), ::strnlen(name.data(), name.size())}; }
 
-struct SectionEntry {
-  uint64_t offset, bytes, checksum;
+struct SectionKind {
+  SectionName name;
+  ElementType type;
 };
+constexpr std::array<SectionKind, kSections> kKinds = {
+    {{section_name("features.offsets"), ElementType::kU64},
+     {section_name("features.ids"), ElementType::kU32},
+     {section_name("features.values"), ElementType::kF32},
+     {section_name("labels.counts"), ElementType::kU32},
+     {section_name("labels.frequencies"), ElementType::kU32},
+     {section_name("encoder"), ElementType::kByte},
+     {section_name("labels.samples"), ElementType::kU32}}};
+
+// A row of the table of sections, which follows the header.
+struct SectionEntry {
+  SectionName name;
+  ElementType type;
+  uint32_t zero;
+  uint64_t count;  // of elements
+  uint64_t limit;  // ids lie below it; 0: these are no ids
+  uint64_t offset;
+  uint64_t checksum;  // XXH3-64
+
+  uint64_t bytes() const { return count * kElementBytes[static_cast<size_t>(type)]; }
+};
+static_assert(sizeof(SectionEntry) == 64);
 
 // The first bytes of the file.
 struct Header {
   std::array<unsigned char, 8> magic;
   uint32_t version, byte_order;
-  uint64_t rows, features, labels, nonzeros, label_entries;
-  uint32_t flags, reserved;
-  std::array<SectionEntry, kSections> sections;
-  uint64_t unknown_labels, zero;
-  uint64_t checksum;  // XXH3-64 of everything above
-};
-static_assert(sizeof(Header) == kPreparedHeaderBytes && sizeof(Header) % kCacheLine == 0);
+  uint64_t checksum;  // XXH3-64 of everything below, and of the table
+  uint32_t sections, flags;
+  uint64_t rows, labels, unknown_labels, zero;
 
-uint64_t header_checksum(const Header& header) { return XXH3_64bits(&header, offsetof(Header, checksum)); }
+  uint64_t table_end() const { return sizeof(Header) + sections * sizeof(SectionEntry); }
+};
+static_assert(sizeof(Header) == 64);
+
+// A header and its table, checked.
+struct Contents {
+  Header header;
+  std::array<SectionEntry, kSections> sections;  // by Section
+
+  template <class T>
+  std::span<const T> of(std::span<const std::byte> file, Section which) const {
+    return {reinterpret_cast<const T*>(file.data() + sections[which].offset), sections[which].count};
+  }
+};
+
+uint64_t head_checksum(std::span<const std::byte> head) {
+  constexpr size_t kFrom = offsetof(Header, sections);
+  return XXH3_64bits(head.data() + kFrom, head.size() - kFrom);
+}
 
 uint64_t aligned(uint64_t offset) { return (offset + kCacheLine - 1) / kCacheLine * kCacheLine; }
-
-// Computes from the counts the bytes of each section except the encoder's, which does not follow from them.
-// Counts must be below 2^60, so that nothing wraps.
-std::array<uint64_t, kSections> section_bytes(const Header& header) {
-  std::array<uint64_t, kSections> bytes{};
-  bytes[kEncoder] = header.sections[kEncoder].bytes;
-  bytes[kFeatureOffsets] = (header.rows + 1) * sizeof(uint64_t);
-  bytes[kFeatureIds] = header.nonzeros * sizeof(uint32_t);
-  bytes[kValues] = header.nonzeros * sizeof(float);
-  bytes[kLabelCounts] = header.rows * sizeof(uint32_t);
-  bytes[kFrequencies] = header.labels * sizeof(uint32_t);
-  bytes[kLabelSamples] = header.label_entries * sizeof(uint32_t);
-  return bytes;
-}
-
-template <class T>
-std::span<const T> section_of(std::span<const std::byte> file, const SectionEntry& section,
-                              std::type_identity<T>) {
-  return {reinterpret_cast<const T*>(file.data() + section.offset), section.bytes / sizeof(T)};
-}
 
 [[noreturn]] void fail(const std::string& name, const std::string& what) {
   throw FormatError(name + ": " + what + "; prepare it again with 'modelet data prepare'");
 }
 
-Header read_header(std::span<const std::byte> bytes, const std::string& name) {
+Header read_header(std::span<const std::byte> head, const std::string& name) {
   Header header;
-  if (bytes.size() < sizeof header)
+  if (head.size() < sizeof header)
     fail(name, "a prepared file has at least " + std::to_string(sizeof header) + " bytes, this one has " +
-                   std::to_string(bytes.size()));
-  std::memcpy(&header, bytes.data(), sizeof header);
+                   std::to_string(head.size()));
+  std::memcpy(&header, head.data(), sizeof header);
   if (header.magic != kMagic) fail(name, "not a prepared data file (its first bytes differ)");
   if (header.byte_order != kByteOrder) fail(name, "written on a machine of another byte order, or damaged");
   if (header.version != kPreparedVersion)
-    fail(name, "format version " + std::to_string(header.version) + ", this program reads version " +
-                   std::to_string(kPreparedVersion));
-  if (header.checksum != header_checksum(header)) fail(name, "the header is damaged (its checksum differs)");
+    fail(name, "was prepared in version " + std::to_string(header.version) +
+                   " of the format, and this program reads version " + std::to_string(kPreparedVersion));
+  if (header.sections > kMostSections || header.table_end() > head.size() ||
+      header.checksum != head_checksum(head.first(header.table_end())))
+    fail(name, "the header is damaged (its checksum differs)");
+  if (header.rows >= kMaxCount || header.labels >= kMaxCount)
+    fail(name, "a count in the header is absurdly large");
+  if ((header.flags & ~kFlagL2) != 0 || header.zero != 0) fail(name, "unknown flags in the header");
   return header;
 }
 
-// Not the header's checksum: a later version of the format may hold the same samples.
-uint64_t fingerprint_of(const Header& header) {
-  std::array<uint64_t, 4 + kEncoder> facts = {header.rows, header.features, header.labels,
-                                              header.sections[kLabelSamples].checksum};
-  for (size_t i = 0; i < kEncoder; ++i) facts[4 + i] = header.sections[i].checksum;
-  return XXH3_64bits(facts.data(), sizeof facts);
+// The numbers of elements must be those that follow from the header and from each other.
+void check_counts_of_sections(const Contents& contents, const std::string& name) {
+  const auto& [header, sections] = contents;
+  const uint64_t nonzeros = sections[kFeatureIds].count, features = sections[kFeatureIds].limit;
+  const std::array<uint64_t, kSections> counts = {header.rows + 1,
+                                                  nonzeros,
+                                                  nonzeros,
+                                                  header.rows,
+                                                  header.labels,
+                                                  sections[kEncoder].count,
+                                                  sections[kLabelSamples].count};
+  const std::array<uint64_t, kSections> limits = {0, features, 0, 0, 0, 0, header.rows};
+  for (size_t i = 0; i < kSections; ++i)
+    if (sections[i].count != counts[i] || sections[i].limit != limits[i])
+      fail(name,
+           "its section '" + text_of(kKinds[i].name) + "' does not have the elements that the header says");
+  if (features >= kMaxCount) fail(name, "has absurdly many features");
+  if (sections[kEncoder].count > kMaxEncoderBytes)
+    fail(name, "its encoder has more than " + std::to_string(kMaxEncoderBytes >> 30) + " GiB");
 }
 
-// The header's checksum does not prove that it is right: a file may be made by hand.
-void check_layout(const Header& header, uint64_t file_bytes, const std::string& name) {
-  constexpr uint64_t kMaxEntries = uint64_t{1} << 60;
-  if (header.rows >= kMaxCount || header.features >= kMaxCount || header.labels >= kMaxCount ||
-      header.nonzeros >= kMaxEntries || header.label_entries >= kMaxEntries)
-    fail(name, "a count in the header is absurdly large");
-  if (header.sections[kEncoder].bytes > kMaxEncoderBytes)
-    fail(name, "its encoder has more than " + std::to_string(kMaxEncoderBytes >> 30) + " GiB");
-  if ((header.flags & ~kFlagL2) != 0 || header.reserved != 0 || header.zero != 0)
-    fail(name, "unknown flags in the header");
-  const auto bytes = section_bytes(header);
-  uint64_t end = sizeof(Header);
-  for (size_t i = 0; i < kSections; ++i) {
-    const SectionEntry& section = header.sections[i];
-    if (section.offset != aligned(end) || section.bytes != bytes[i])
-      fail(name, "section " + std::to_string(i) + " is not where the counts of the header put it");
-    end = section.offset + section.bytes;
+// `head`: the first kPreparedHeadBytes of the file, or more, or all. A right checksum does not prove that the
+// table is right: a file may be made by hand.
+Contents read_contents(std::span<const std::byte> head, uint64_t file_bytes, const std::string& name) {
+  Contents contents{.header = read_header(head, name), .sections = {}};
+  uint64_t end = contents.header.table_end();
+  size_t last = kSections;
+  for (uint32_t i = 0; i < contents.header.sections; ++i) {
+    SectionEntry entry;
+    std::memcpy(&entry, head.data() + sizeof(Header) + i * sizeof entry, sizeof entry);
+    last = static_cast<size_t>(std::ranges::find(kKinds, entry.name, &SectionKind::name) - kKinds.begin());
+    const std::string section = "section '" + printable(text_of(entry.name)) + "'";
+    // Samples without a part that the program does not know would be other samples.
+    if (last == kSections) fail(name, "has a " + section + ", which this program does not know");
+    SectionEntry& place = contents.sections[last];
+    if (place.offset != 0 || entry.type != kKinds[last].type || entry.zero != 0)
+      fail(name, "its " + section + " is there twice, or has another type");
+    if (entry.offset != aligned(end) || entry.offset > file_bytes ||
+        entry.count > (file_bytes - entry.offset) / kElementBytes[static_cast<size_t>(entry.type)])
+      fail(
+          name,
+          "its " + section +
+              " is not where the table must put it, or ends behind the file; it is cut off or was written to");
+    end = entry.offset + entry.bytes();
+    place = entry;
   }
   if (end != file_bytes)
-    fail(name, "has " + std::to_string(file_bytes) + " bytes, its header says " + std::to_string(end) +
+    fail(name, "has " + std::to_string(file_bytes) + " bytes, its table says " + std::to_string(end) +
                    "; it is cut off or was written to");
+  for (size_t i = 0; i < kSections; ++i)
+    if (contents.sections[i].offset == 0) fail(name, "has no section '" + text_of(kKinds[i].name) + "'");
+  if (last != kLabelSamples)
+    fail(name, "its last section is not '" + text_of(kKinds[kLabelSamples].name) + "'");
+  check_counts_of_sections(contents, name);
+  return contents;
+}
+
+// The same for the same samples, whatever the version of the format.
+uint64_t fingerprint_of(const Contents& contents) {
+  std::array<uint64_t, 4 + kEncoder> facts = {contents.header.rows, contents.sections[kFeatureIds].limit,
+                                              contents.header.labels,
+                                              contents.sections[kLabelSamples].checksum};
+  for (size_t i = 0; i < kEncoder; ++i) facts[4 + i] = contents.sections[i].checksum;
+  return XXH3_64bits(facts.data(), sizeof facts);
 }
 
 void check_offsets(std::span<const uint64_t> offsets, uint64_t entries, const std::string& name) {
@@ -194,58 +263,50 @@ bool is_prepared(const std::filesystem::path& path) {
 
 PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string& name, bool verify,
                             bool whole) {
-  const Header header = read_header(bytes, name);
-  check_layout(header, bytes.size(), name);
-  const std::span<const SectionEntry> sections = header.sections;
+  const Contents contents = read_contents(bytes, bytes.size(), name);
+  const auto& [header, sections] = contents;
   if (verify) {
-    for (const SectionEntry& section : whole ? sections : sections.first(kLabelSamples))
-      if (XXH3_64bits(bytes.data() + section.offset, section.bytes) != section.checksum)
-        fail(name,
-             "damaged: the checksum of the section at byte " + std::to_string(section.offset) + " differs");
+    for (size_t i = 0; i < (whole ? kSections : kLabelSamples); ++i)
+      if (XXH3_64bits(bytes.data() + sections[i].offset, sections[i].bytes()) != sections[i].checksum)
+        fail(name, "damaged: the checksum of the section '" + text_of(kKinds[i].name) + "' differs");
   }
-  const auto section = [&]<class T>(Section which, std::type_identity<T> type) {
-    return section_of(bytes, sections[which], type);
-  };
   PreparedView view;
   view.rows = header.rows;
-  view.features = header.features;
+  view.features = sections[kFeatureIds].limit;
   view.labels = header.labels;
-  view.label_entries = header.label_entries;
+  view.label_entries = sections[kLabelSamples].count;
   view.normalize = (header.flags & kFlagL2) != 0 ? Normalize::kL2 : Normalize::kNone;
-  view.feature_offsets = section(kFeatureOffsets, std::type_identity<uint64_t>());
-  view.feature_ids = section(kFeatureIds, std::type_identity<uint32_t>());
-  view.values = section(kValues, std::type_identity<float>());
-  view.label_counts = section(kLabelCounts, std::type_identity<uint32_t>());
-  view.frequencies = section(kFrequencies, std::type_identity<uint32_t>());
-  view.label_samples = section(kLabelSamples, std::type_identity<uint32_t>());
-  view.encoder = section(kEncoder, std::type_identity<std::byte>());
-  view.encoder_checksum = view.encoder.empty() ? 0 : header.sections[kEncoder].checksum;
+  view.feature_offsets = contents.of<uint64_t>(bytes, kFeatureOffsets);
+  view.feature_ids = contents.of<uint32_t>(bytes, kFeatureIds);
+  view.values = contents.of<float>(bytes, kValues);
+  view.label_counts = contents.of<uint32_t>(bytes, kLabelCounts);
+  view.frequencies = contents.of<uint32_t>(bytes, kFrequencies);
+  view.label_samples = contents.of<uint32_t>(bytes, kLabelSamples);
+  view.encoder = contents.of<std::byte>(bytes, kEncoder);
+  view.encoder_checksum = view.encoder.empty() ? 0 : sections[kEncoder].checksum;
   view.unknown_labels = header.unknown_labels;
-  view.fingerprint = fingerprint_of(header);
-  check_offsets(view.feature_offsets, header.nonzeros, name);
-  check_ids(view.feature_offsets, view.feature_ids, header.features, name);
+  view.fingerprint = fingerprint_of(contents);
+  check_offsets(view.feature_offsets, view.feature_ids.size(), name);
+  check_ids(view.feature_offsets, view.feature_ids, view.features, name);
   check_values(view.feature_offsets, view.values, name);
-  check_counts(view.label_counts, header.label_entries, "labels of samples", name);
-  check_counts(view.frequencies, header.label_entries, "samples of labels", name);
+  check_counts(view.label_counts, view.label_entries, "labels of samples", name);
+  check_counts(view.frequencies, view.label_entries, "samples of labels", name);
   return view;
 }
 
-ByteRange label_section(std::span<const std::byte> header_bytes, uint64_t file_bytes,
-                        const std::string& name) {
-  const Header header = read_header(header_bytes, name);
-  check_layout(header, file_bytes, name);
-  return {header.sections[kLabelSamples].offset, file_bytes};
+ByteRange label_section(std::span<const std::byte> head, uint64_t file_bytes, const std::string& name) {
+  return {read_contents(head, file_bytes, name).sections[kLabelSamples].offset, file_bytes};
 }
 
 std::vector<ByteRange> bytes_of_labels(std::span<const std::byte> file, std::span<const NeuronRange> neurons,
                                        const std::string& name) {
-  const Header header = read_header(file, name);
-  check_layout(header, file.size(), name);
-  const auto frequencies = section_of(file, header.sections[kFrequencies], std::type_identity<uint32_t>());
-  check_counts(frequencies, header.label_entries, "samples of labels", name);
+  const Contents contents = read_contents(file, file.size(), name);
+  const SectionEntry& samples = contents.sections[kLabelSamples];
+  const auto frequencies = contents.of<uint32_t>(file, kFrequencies);
+  check_counts(frequencies, samples.count, "samples of labels", name);
   std::vector<ByteRange> ranges;
-  uint64_t neuron = 0, at = header.sections[kLabelSamples].offset;
-  require_neurons(neurons, header.labels, name);
+  uint64_t neuron = 0, at = samples.offset;
+  require_neurons(neurons, contents.header.labels, name);
   const auto skip_to = [&](uint64_t end) {
     for (; neuron < end; ++neuron) at += frequencies[neuron] * sizeof(uint32_t);
     return at;
@@ -358,15 +419,16 @@ class PreparedWriter::Spool {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   }
 
-  // Copies the section to `file`; fills size and checksum of its entry.
-  void copy_to(AtomicFile& file, SectionEntry& entry) {
-    entry.bytes = 0;
+  // Copies the section to `file` and returns its size.
+  uint64_t copy_to(AtomicFile& file) {
+    uint64_t copied = 0;
     read([&](std::span<const std::byte> bytes) {
       file.write(bytes);
-      entry.bytes += bytes.size();
+      copied += bytes.size();
     });
-    entry.checksum = XXH3_64bits_digest(checksum_.get());
+    return copied;
   }
+  uint64_t checksum() const { return XXH3_64bits_digest(checksum_.get()); }  // after it was copied
 
   // Reads back all items in their order. Each append() must have added whole items.
   template <class T, class Each>
@@ -505,36 +567,40 @@ void PreparedWriter::sort_by_label() {
 }
 
 void PreparedWriter::finish() {
-  sort_by_label();
-  Header header{};
-  header.magic = kMagic;
-  header.version = kPreparedVersion;
-  header.byte_order = kByteOrder;
-  header.rows = rows_;
-  header.features = features_;
-  header.labels = labels_;
-  header.nonzeros = nonzeros_;
-  header.label_entries = label_entries_;
-  header.flags = normalize_ == Normalize::kL2 ? kFlagL2 : 0;
-
-  header.unknown_labels = unknown_labels_;
-
   static_assert(kSections == kLabelSamples + 1);
+  struct {
+    Header header;
+    std::array<SectionEntry, kSections> table;
+  } head{.header = {.magic = kMagic,
+                    .version = kPreparedVersion,
+                    .byte_order = kByteOrder,
+                    .sections = kSections,
+                    .flags = normalize_ == Normalize::kL2 ? kFlagL2 : 0,
+                    .rows = rows_,
+                    .labels = labels_,
+                    .unknown_labels = unknown_labels_},
+         .table = {}};
+  head.table[kFeatureIds].limit = features_;
+  head.table[kLabelSamples].limit = rows_;
+  const auto head_bytes = std::as_bytes(std::span(&head, 1));
+  sort_by_label();
   constexpr std::array<std::byte, kCacheLine> kZeros{};
   AtomicFile file(path_);
-  const auto header_bytes = std::as_bytes(std::span(&header, 1));
-  file.write(header_bytes);
-  uint64_t end = sizeof header;
+  file.write(head_bytes);
+  uint64_t end = sizeof head;
   for (size_t i = 0; i < kSections; ++i) {
-    SectionEntry& section = header.sections[i];
+    SectionEntry& section = head.table[i];
+    section.name = kKinds[i].name;
+    section.type = kKinds[i].type;
     section.offset = aligned(end);
     file.write(std::span(kZeros).first(section.offset - end));
-    spools_[i]->copy_to(file, section);
+    end = section.offset + spools_[i]->copy_to(file);
+    section.count = (end - section.offset) / kElementBytes[static_cast<size_t>(section.type)];
+    section.checksum = spools_[i]->checksum();
     spools_[i].reset();  // gives its disk space back
-    end = section.offset + section.bytes;
   }
-  header.checksum = header_checksum(header);
-  file.write_at(0, header_bytes);
+  head.header.checksum = head_checksum(head_bytes);
+  file.write_at(0, head_bytes);
   file.commit();
 }
 

@@ -31,7 +31,7 @@
 
 namespace modelet::shard {
 
-inline constexpr uint32_t kPreparedVersion = 3;
+inline constexpr uint32_t kPreparedVersion = 4;
 
 // Output neurons [begin, end).
 struct NeuronRange {
@@ -52,7 +52,7 @@ struct PreparedView {
   uint64_t encoder_checksum = 0;  // XXH3-64 of it
   uint64_t unknown_labels = 0;    // occurrences of labels that the encoder did not know
   // Identifies the samples by their number, features, values and labels. It follows from the checksums in the
-  // header. So it is known without reading the file, even if the file lacks some labels.
+  // table. So it is known without reading the file, even if the file lacks some labels.
   uint64_t fingerprint = 0;
 };
 
@@ -60,7 +60,7 @@ struct PreparedView {
 // opened.
 bool is_prepared(const std::filesystem::path& path);
 
-// Checks the header, the places of sections, offsets (monotone, in bounds), ids (strictly ascending within a
+// Checks the header, the table of sections, offsets (monotone, in bounds), ids (strictly ascending within a
 // sample, in range) and counts of labels, so that walking the views cannot leave them; SampleLabels checks
 // what it reads of the last section. `verify` also compares the checksum of each section, but that of the
 // last one only if it is there in full: `whole`. `bytes` must be 8-byte aligned. Throws FormatError that
@@ -72,10 +72,10 @@ PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string&
 struct ByteRange {
   uint64_t begin = 0, end = 0;
 };
-// The place of the last section in a file of `file_bytes` bytes, of which the first kPreparedHeaderBytes are
-// given. Every reader needs everything before it. Throws as parse_prepared.
-inline constexpr size_t kPreparedHeaderBytes = 256;
-ByteRange label_section(std::span<const std::byte> header, uint64_t file_bytes, const std::string& name);
+// The place of the last section in a file of `file_bytes` bytes, of which at least the first kPreparedHeadBytes
+// are given, or all. Every reader needs everything before that section. Throws as parse_prepared.
+inline constexpr size_t kMostSections = 63, kPreparedHeadBytes = 64 * (1 + kMostSections);
+ByteRange label_section(std::span<const std::byte> head, uint64_t file_bytes, const std::string& name);
 // The place of the labels of these neurons (ascending) in that section. `file`: the whole file, of which only
 // what lies before the section is read. Throws as parse_prepared, and Error if there are fewer neurons.
 std::vector<ByteRange> bytes_of_labels(std::span<const std::byte> file, std::span<const NeuronRange> neurons,

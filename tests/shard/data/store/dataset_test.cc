@@ -166,6 +166,20 @@ TEST_F(LoadDataset, ReplacesADamagedEntry) {
   EXPECT_EQ(samples_of(load_dataset(path, Normalize::kNone)), testing::read_text(kText));
 }
 
+// Without a word from the user: the text is known.
+TEST_F(LoadDataset, ReplacesAnEntryOfAnotherVersion) {
+  const auto path = folder_.write("data.txt", kText);
+  load_dataset(path, Normalize::kNone);
+  ASSERT_EQ(cache_entries().size(), 1u);
+  const auto entry = cache_entries().front();
+  const std::string good = testing::bytes_of(entry);
+  std::string earlier = good;
+  earlier[8] = 3;
+  std::ofstream(entry, std::ios::binary) << earlier;
+  EXPECT_EQ(samples_of(load_dataset(path, Normalize::kNone)), testing::read_text(kText));
+  EXPECT_EQ(testing::bytes_of(entry), good);
+}
+
 TEST_F(LoadDataset, OpensPreparedFilesAndRefusesAnotherNormalisation) {
   testing::prepare_xmc(folder_.write("data.txt", kText), folder_ / "data.mlt", Normalize::kL2);
   EXPECT_EQ(load_dataset(folder_ / "data.mlt", Normalize::kL2).rows(), 3u);

@@ -23,6 +23,7 @@ using ::testing::HasSubstr;
 using testing::OwnedSample;
 using testing::TemporaryFolder;
 
+constexpr size_t kHeaderBytes = 64, kEntryBytes = 64, kHeadBytes = kHeaderBytes + 7 * kEntryBytes;
 constexpr char kExampleText[] = "2 4 3\n0,2 1:0.5 3:2\n 0:1\n";
 
 std::vector<OwnedSample> random_samples(size_t rows, uint32_t features, uint32_t labels, uint64_t seed) {
@@ -117,7 +118,8 @@ TEST(Prepared, LabelsOfSomeNeuronsAreReadWithoutTheOthers) {
   const auto samples = random_samples(300, 20, labels, 9);
   const auto good = aligned_bytes(prepared_bytes(samples, 20, labels));
   const LabelSpread spread(labels);
-  const auto section = label_section(std::span(good).first(kPreparedHeaderBytes), good.size(), "data.mlt");
+  const auto section = label_section(std::span(good).first(std::min(good.size(), kPreparedHeadBytes)),
+                                     good.size(), "data.mlt");
   EXPECT_EQ(section.end, good.size());
   using Ranges = std::vector<NeuronRange>;
   for (const Ranges& neurons :
@@ -235,6 +237,13 @@ TEST(Prepared, TheDocumentedExampleIsWhatIsWritten) {
   EXPECT_EQ(documented, bytes_of(folder / "example.mlt"));
 }
 
+// A run can be resumed with a file that a later program prepared of the same text.
+TEST(Prepared, TheFingerprintIsThatOfEarlierVersions) {
+  const TemporaryFolder folder;
+  testing::prepare_xmc(folder.write("example.txt", kExampleText), folder / "example.mlt", Normalize::kNone);
+  EXPECT_EQ(Dataset::open(folder / "example.mlt").fingerprint(), 0xed69b7fede46d458u) << "that of version 3";
+}
+
 TEST(Prepared, EveryDamagedByteIsFoundOrHarmless) {
   const auto samples = random_samples(20, 50, 60, 5);
   const std::string good = prepared_bytes(samples, 50, 60);
@@ -267,7 +276,7 @@ TEST(Prepared, MutatedFilesNeverLeadOutsideTheirBytes) {
     std::memcpy(bytes.data(), good.data(), good.size());
     size_t size = good.size();
     for (uint32_t change = 0; change <= rng.below(3); ++change) {
-      const size_t at = rng.below(static_cast<uint32_t>(rng.below(2) == 0 ? 248 : good.size()));
+      const size_t at = rng.below(static_cast<uint32_t>(rng.below(2) == 0 ? kHeadBytes : good.size()));
       bytes[at] = static_cast<std::byte>(rng.below(4) == 0 ? 0xff : rng.next());
     }
     if (rng.below(8) == 0) size = rng.below(static_cast<uint32_t>(good.size()));
@@ -304,29 +313,106 @@ TEST(Prepared, ValuesAreFinite) {
   }
 }
 
+// Why a file is refused. `sealed`: with the right checksum of header and table.
+std::string error_of(std::string bytes, bool sealed = false) {
+  if (sealed) testing::seal_header(std::as_writable_bytes(std::span(bytes)));
+  try {
+    parse_prepared(aligned_bytes(bytes), "data.mlt", true);
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 TEST(Prepared, SaysWhatIsWrong) {
   const std::string good = prepared_bytes(random_samples(20, 50, 60, 5), 50, 60);
-  const auto error_of = [](const std::string& bytes) -> std::string {
-    try {
-      parse_prepared(aligned_bytes(bytes), "data.mlt", true);
-    } catch (const FormatError& error) {
-      return error.what();
-    }
-    return "no error";
-  };
   const auto changed = [&](size_t at, char value) {
     std::string bytes = good;
     bytes[at] = value;
     return bytes;
   };
-  EXPECT_THAT(error_of(""), HasSubstr("data.mlt: a prepared file has at least 256 bytes, this one has 0"));
+  EXPECT_THAT(error_of(""), HasSubstr("data.mlt: a prepared file has at least 64 bytes, this one has 0"));
   EXPECT_THAT(error_of(changed(0, 'x')), HasSubstr("not a prepared data file"));
-  EXPECT_THAT(error_of(changed(8, 1)), HasSubstr("format version 1, this program reads version 3"));
+  EXPECT_THAT(error_of(changed(8, 3)),
+              AllOf(HasSubstr("version 3 of the format, and this program reads version 4"),
+                    HasSubstr("prepare it again with 'modelet data prepare'")));
   EXPECT_THAT(error_of(changed(12, 1)), HasSubstr("byte order"));
-  EXPECT_THAT(error_of(changed(20, 1)), HasSubstr("header is damaged"));
-  EXPECT_THAT(error_of(changed(good.size() - 1, 1)), HasSubstr("checksum of the section"));
+  EXPECT_THAT(error_of(changed(24, 100)), HasSubstr("header is damaged"));
+  EXPECT_THAT(error_of(changed(32, 1)), HasSubstr("header is damaged"));
+  EXPECT_THAT(error_of(changed(kHeaderBytes + 3, 1)), HasSubstr("header is damaged"));
+  EXPECT_THAT(error_of(changed(good.size() - 1, 1)), HasSubstr("checksum of the section 'labels.samples'"));
   EXPECT_THAT(error_of(good.substr(0, good.size() - 1)), HasSubstr("it is cut off"));
+  EXPECT_THAT(error_of(good.substr(0, kHeaderBytes)), HasSubstr("header is damaged"));
   EXPECT_THAT(error_of(good + "x"), HasSubstr("was written to"));
+}
+
+// The table says what the file has. It is believed only as far as it makes sense.
+TEST(Prepared, RefusesTablesThatMakeNoSense) {
+  struct Field {
+    size_t at, bytes;
+  };
+  constexpr Field kName = {0, 24}, kType = {24, 4}, kCount = {32, 8}, kLimit = {40, 8}, kOffset = {48, 8};
+  const std::string good = prepared_bytes(random_samples(20, 50, 60, 5), 50, 60);
+  const auto field = [](std::string& bytes, size_t section, Field which) {
+    return std::span(bytes).subspan(kHeaderBytes + section * kEntryBytes + which.at, which.bytes);
+  };
+  const auto with = [&](size_t section, Field which, uint64_t value) {
+    std::string bytes = good;
+    std::memcpy(field(bytes, section, which).data(), &value, which.bytes);
+    return bytes;
+  };
+  const auto named = [&](size_t section, std::string name) {
+    std::string bytes = good;
+    name.resize(kName.bytes);
+    std::ranges::copy(name, field(bytes, section, kName).begin());
+    return bytes;
+  };
+  ASSERT_EQ(error_of(good, true), "no error");
+  EXPECT_THAT(error_of(named(1, "features.order"), true),
+              HasSubstr("has a section 'features.order', which this program does not know"));
+  EXPECT_THAT(error_of(named(1, std::string("features.ids\0x", 14)), true), HasSubstr("does not know"));
+  EXPECT_THAT(error_of(named(1, std::string(24, '\n')), true), HasSubstr("does not know"));
+  EXPECT_THAT(error_of(named(6, "labels.counts"), true), HasSubstr("'labels.counts' is there twice"));
+  EXPECT_THAT(error_of(with(2, kType, 2), true),
+              HasSubstr("'features.values' is there twice, or has another type"));
+  EXPECT_THAT(error_of(with(2, kType, 200), true), HasSubstr("another type"));
+  for (const uint64_t count : {uint64_t{0}, uint64_t{1} << 61, uint64_t{1} << 63, ~uint64_t{0}})
+    EXPECT_THAT(error_of(with(1, kCount, count), true), HasSubstr("is not where the table must put it"))
+        << count;
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{64}, uint64_t{1} << 40, ~uint64_t{0} - 63})
+    EXPECT_THAT(error_of(with(3, kOffset, offset), true), HasSubstr("is not where the table must put it"))
+        << offset;
+  EXPECT_THAT(error_of(with(1, kLimit, uint64_t{1} << 31), true), HasSubstr("absurdly many features"));
+  EXPECT_THAT(error_of(with(1, kLimit, 49), true), HasSubstr("do not ascend or are not below 49"));
+  EXPECT_THAT(error_of(with(6, kLimit, 21), true), HasSubstr("'labels.samples' does not have the elements"));
+  std::string fewer = good;
+  fewer[24] = 6;
+  EXPECT_THAT(error_of(fewer, true), HasSubstr("is not where the table must put it"));
+}
+
+// A file may list its sections in another order: readers find them by name.
+TEST(Prepared, SectionsAreFoundByName) {
+  const auto samples = random_samples(20, 50, 60, 5);
+  std::string bytes = prepared_bytes(samples, 50, 60);
+  const auto entry = [&](size_t section) { return bytes.data() + kHeaderBytes + section * kEntryBytes; };
+  const auto place = [&](size_t section) {
+    uint64_t numbers[2];  // count, offset
+    std::memcpy(&numbers[0], entry(section) + 32, 8);
+    std::memcpy(&numbers[1], entry(section) + 48, 8);
+    return std::pair(numbers[0], numbers[1]);
+  };
+  // Ids and values have the same size, so they can change places.
+  const auto [count, ids] = place(1);
+  const auto [same, values] = place(2);
+  ASSERT_EQ(count, same);
+  std::swap_ranges(bytes.begin() + static_cast<ptrdiff_t>(ids),
+                   bytes.begin() + static_cast<ptrdiff_t>(ids + 4 * count),
+                   bytes.begin() + static_cast<ptrdiff_t>(values));
+  std::swap_ranges(entry(1), entry(2), entry(2));
+  std::memcpy(entry(1) + 48, &ids, 8);
+  std::memcpy(entry(2) + 48, &values, 8);
+  testing::seal_header(std::as_writable_bytes(std::span(bytes)));
+  EXPECT_EQ(walk(parse_prepared(aligned_bytes(bytes), "data.mlt", true)), samples);
 }
 
 }  // namespace
