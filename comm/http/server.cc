@@ -58,21 +58,15 @@ asio::ip::address counted(const asio::ip::address& peer) {
   return asio::ip::address_v6(bytes);
 }
 
-// "[::1]:8080" -> "::1".
-std::string_view name_of_host(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
-  return host.substr(0, host.find(':'));
-}
-
 // Whether `host`, the field of a request, names this machine or is one of `others`.
 bool is_own_host(std::string_view host, const std::vector<std::string>& others) {
-  const auto is = [name = name_of_host(host)](std::string_view other) {
-    return boost::beast::iequals({name.data(), name.size()}, {other.data(), other.size()});
+  const std::optional<HostAndPort> found = split_host(host);
+  const auto is = [&](std::string_view other) {
+    return boost::beast::iequals({found->host.data(), found->host.size()}, {other.data(), other.size()});
   };
-  if (is("localhost") || std::ranges::any_of(others, is)) return true;
-  Failure bad;
-  const asio::ip::address address = asio::ip::make_address(std::string(name_of_host(host)), bad);
-  return !bad && address.is_loopback();
+  if (found && !found->has_brackets && (is("localhost") || std::ranges::any_of(others, is))) return true;
+  const auto endpoint = parse_endpoint(host, 0);
+  return endpoint && endpoint->address().is_loopback();
 }
 
 // An address may have half of the connections, so that one alone cannot take them all.

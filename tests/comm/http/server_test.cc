@@ -310,9 +310,38 @@ TEST_F(ServerTest, NamesOfTheMachine) {
                                  "[::1]:8080", "models.example:1"})
     EXPECT_THAT(statuses(response("Host: " + host + "\r\n")), ElementsAre("200")) << host;
   EXPECT_THAT(statuses(response("")), ElementsAre("200"));
-  for (const std::string host :
-       {"evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0",
-        "10.0.0.1", "", "[::]", "[", "::1", "other.models.example"})
+  for (const std::string host : {"evil.example",
+                                 "evil.example:8080",
+                                 "localhost.evil.example",
+                                 "127.0.0.1.evil.example",
+                                 "0.0.0.0",
+                                 "10.0.0.1",
+                                 "",
+                                 "[::]",
+                                 "[",
+                                 "::1",
+                                 "other.models.example",
+                                 "localhost:80@evil.example",
+                                 "localhost:",
+                                 "localhost:http",
+                                 "localhost:99999",
+                                 "localhost:80:80",
+                                 "localhost:-1",
+                                 "localhost.",
+                                 "127.0.0.1:80 evil.example",
+                                 "127.0.0.1:80@evil.example",
+                                 "127.1",
+                                 "0x7f000001",
+                                 "[::1]evil.example",
+                                 "[::1]:80@evil.example",
+                                 "[::1",
+                                 "[::1]:",
+                                 "[127.0.0.1]",
+                                 "[localhost]",
+                                 "[models.example]",
+                                 "models.example:evil",
+                                 "user@localhost",
+                                 ":80"})
     EXPECT_THAT(response("Host: " + host + "\r\n"), AllOf(HasSubstr(" 421 "), HasSubstr("--host"))) << host;
   EXPECT_THAT(statuses(response("Host: localhost\r\nHost: evil.example\r\n")), ElementsAre("400"));
   EXPECT_THAT(statuses(response_to(post("/v1/words", "{}", "Host: evil.example\r\n"))), ElementsAre("421"));
