@@ -1,5 +1,7 @@
 #include "node_agent/train/checkpoint_keeper.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -125,13 +127,17 @@ bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Netw
   } else {
     log_warning("{}; the run goes on without this {}", problem,
                 purpose == Purpose::kSnapshot ? "snapshot" : "checkpoint");
-    if (job_.private_folder || job_.rank == 0) {  // rank 0 removes what all have written
-      std::error_code ignored;
-      fs::remove_all(checkpoints_ / shard::partial_name(state.step), ignored);
-    }
+    remove_partial(state.step);
   }
   wait_for_disks(grid, tag);
   return problem.empty();
+}
+
+// In a shared folder, rank 0 removes what all have written.
+void CheckpointKeeper::remove_partial(uint64_t step) const {
+  std::error_code ignored;
+  if (job_.private_folder || job_.rank == 0)
+    fs::remove_all(checkpoints_ / shard::partial_name(step), ignored);
 }
 
 // Calls `attempt` with the tags of its two rounds. It returns why it failed; then a result is tried again after
@@ -233,6 +239,12 @@ CheckpointKeeper::Part CheckpointKeeper::write_part(const RunState& state, shard
   Part part;
   try {
     save_modelets(part, state, network);
+  } catch (const FormatError& error) {  // no later attempt would help, and no reader would take the file
+    remove_partial(state.step);
+    throw Error(
+        fmt::format("training diverged: {}; lower train.learning_rate, or set optimizer.clip. The "
+                    "checkpoint before this one stays",
+                    error.what()));
   } catch (const std::exception& error) {
     return failed_part(state.step, error.what());
   }

@@ -107,6 +107,7 @@ class CheckpointKeeper {
   std::string problem_of(const Numbers& told, const Part& part, uint64_t step, const RankGrid& grid) const;
   Part failed_part(uint64_t step, const std::string& why) const;
   Part write_part(const RunState& state, shard::Network& network) const;
+  void remove_partial(uint64_t step) const;
   void save_modelets(Part& part, const RunState& state, shard::Network& network) const;
   Numbers tell(const Part& part, const RunState& state, RankGrid& grid, comm::Tag tag) const;
   shard::CheckpointIndex index_of(const RunState& state, const Numbers& all) const;

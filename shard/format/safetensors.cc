@@ -54,8 +54,12 @@ uint64_t data_bytes(const Tensor& t) {
 // Calls append(bytes) with the tensor's data, some rows at a time.
 template <class Append>
 void append_data(const Tensor& t, const Append& append) {
-  if (t.stride_bytes == 0) return append(t.bytes);
-  constexpr size_t kTogether = size_t{1} << 20;  // bytes
+  constexpr size_t kTogether = size_t{1} << 20;  // bytes, which stay in the cache
+  if (t.stride_bytes == 0) {
+    for (auto rest = t.bytes; !rest.empty(); rest = rest.subspan(std::min(kTogether, rest.size())))
+      append(rest.first(std::min(kTogether, rest.size())));
+    return;
+  }
   std::vector<std::byte> some;
   for (size_t row = 0; row < t.shape[0]; ++row) {
     const std::byte* const first = t.bytes.data() + row * t.stride_bytes;
@@ -173,18 +177,25 @@ std::string place_text(std::span<const uint64_t> shape, uint64_t at) {
 
 float to_float(float value) { return value; }
 
-// Kernels and orders of values rely on it.
 template <class T>
-void require_finite(const Tensor& tensor, const std::string& origin) {
+void require_finite_of(const Tensor& tensor, uint64_t first, std::span<const std::byte> bytes,
+                       const std::string& origin) {
   std::array<T, 4096> piece;  // a copy in the cache, because tensors may lie at any byte
-  const size_t count = tensor.bytes.size() / sizeof(T);
+  const size_t count = bytes.size() / sizeof(T);
   for (size_t begin = 0; begin < count; begin += piece.size()) {
     const size_t now = std::min(piece.size(), count - begin);
-    std::memcpy(piece.data(), tensor.bytes.data() + begin * sizeof(T), now * sizeof(T));
+    std::memcpy(piece.data(), bytes.data() + begin * sizeof(T), now * sizeof(T));
     if (const size_t at = kernels::first_not_finite(piece.data(), now); at < now)
       throw FormatError(origin + ": tensor '" + tensor.name + "': " + std::to_string(to_float(piece[at])) +
-                        " at " + place_text(tensor.shape, begin + at) + "; numbers must be finite");
+                        " at " + place_text(tensor.shape, first + begin + at) + "; numbers must be finite");
   }
+}
+
+// `bytes` are values of the tensor from number `first` on. Kernels and orders of values rely on it.
+void require_finite(const Tensor& tensor, uint64_t first, std::span<const std::byte> bytes,
+                    const std::string& origin) {
+  if (tensor.dtype == DType::kF32) require_finite_of<float>(tensor, first, bytes, origin);
+  if (tensor.dtype == DType::kBF16) require_finite_of<Bf16>(tensor, first, bytes, origin);
 }
 
 // `tensors` sorted by position fill `data` exactly.
@@ -223,7 +234,14 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
   };
   const std::string header = header_bytes(in_order, metadata);
   append(std::as_bytes(std::span(header)));
-  for (const Tensor* t : in_order) append_data(*t, append);
+  for (const Tensor* t : in_order) {
+    uint64_t values = 0;
+    append_data(*t, [&](std::span<const std::byte> bytes) {
+      require_finite(*t, values, bytes, path.string());
+      append(bytes);
+      values += bytes.size() / element_bytes(t->dtype);
+    });
+  }
   file.commit(sync);
   digest.xxh3 = XXH3_64bits_digest(hash.get());
   return digest;
@@ -299,10 +317,7 @@ void SafetensorsFile::parse() {
     return std::pair(t.bytes.data(), t.bytes.data() + t.bytes.size());
   });
   check_no_gaps(tensors_, data, origin);
-  for (const Tensor& tensor : tensors_) {
-    if (tensor.dtype == DType::kF32) require_finite<float>(tensor, origin);
-    if (tensor.dtype == DType::kBF16) require_finite<Bf16>(tensor, origin);
-  }
+  for (const Tensor& tensor : tensors_) require_finite(tensor, 0, tensor.bytes, origin);
 }
 
 const Tensor* SafetensorsFile::find(std::string_view name) const {

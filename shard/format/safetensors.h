@@ -82,7 +82,7 @@ struct FileDigest {
 uint64_t xxh3_of(std::span<const std::byte> bytes);
 
 // Writes the file atomically (base/system/file.h). Names must be unique and sizes must fit the shapes (a bug
-// otherwise).
+// otherwise). Throws FormatError, and writes nothing, if a number is infinite or NaN: no reader would take it.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
                              const Metadata& metadata = {}, Sync sync = Sync::kYes);
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "shard/inference/model.h"
+#include "tests/error_of.h"
 #include "tests/node_agent/train/trainer_harness.h"
 
 namespace modelet::agent::testing {
@@ -231,6 +232,19 @@ TEST_F(TrainerTest, ResultsThatCannotBeWrittenAreTriedAgainAndThenAnError) {
   fs::remove(folder);
   fs::rename(aside, folder);
   EXPECT_THAT(checkpoints("run"), ElementsAre("step-0000000010"));
+}
+
+// The loss is that before the update, so the last step may spoil the weights without a sign.
+TEST_F(TrainerTest, WeightsThatAreNotFiniteEndTheRunInsteadOfACheckpoint) {
+  prepare("2 3 3\n0 0:1e38 1:9e37\n1 1:1e38 2:8e37\n");
+  experiment_.optimizer.kind = OptimizerKind::kSgd;
+  experiment_.train.learning_rate = 100;
+  experiment_.train.epochs = 1;
+  experiment_.train.batch = 2;
+  experiment_.train.evaluate_every = 0;
+  EXPECT_THAT(test::error_of([&] { run("diverges"); }),
+              AllOf(HasSubstr("training diverged"), HasSubstr("tensor '"), HasSubstr("train.learning_rate")));
+  EXPECT_THAT(checkpoints("diverges"), ElementsAre());
 }
 
 TEST_F(TrainerTest, ABatchMayBeLargerThanTheData) {
