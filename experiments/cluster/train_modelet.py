@@ -168,6 +168,7 @@ class _Run:
                 "samples_per_second": finished["samples_per_second"], "own_meter_bytes": finished["bytes_sent_per_node_per_step"],
                 "sent_bytes": [(after - before) / steps for before, after in zip(sent[0], sent[-1])],
                 "seconds_at_step": {event["step"]: event["train_seconds"] for event in progress},
+                "fetched_bytes": sum(file.stat().st_size for file in (self.folder / "run").rglob("*") if file.is_file()),
                 **where_time_went(progress), "curve": curve, "finished": finished}
 
 
