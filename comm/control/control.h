@@ -31,8 +31,8 @@
 
 namespace modelet::comm::control {
 
-// 6: data sockets know their peers by keys instead of routing ids, and shapes say how many features occur.
-inline constexpr uint16_t kControlVersion = 7;
+// 8: the scheduler decides by typed fields, and reads no JSON.
+inline constexpr uint16_t kControlVersion = 8;
 // Bytes of one message. The largest ones hold an experiment and the owners of its modelets.
 inline constexpr size_t kMaxControlBytes = size_t{4} << 20;
 

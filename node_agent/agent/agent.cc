@@ -271,8 +271,8 @@ void Agent::pass_log_on() {
   if (lines.empty()) return;
   RunEventT event;
   event.run = runner_->run();
-  event.json = nlohmann::json{{"event", "log"}, {"lines", lines}}.dump(
-      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  event.kind = comm::control::EventKind::Log;
+  for (const std::string& line : lines) event.log += line + '\n';
   handle(FromJob{std::move(event)});
 }
 

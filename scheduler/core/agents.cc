@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
@@ -25,9 +24,6 @@ namespace msg = comm::control;
 constexpr uint32_t kMostCores = 1024;
 constexpr uint64_t kMostMemory = uint64_t{64} << 40;
 constexpr double kMostGflops = 1e3, kMostBf16Gflops = 1e4, kMostGbps = 100;  // of a core
-
-// The event with which an agent sends lines of its log, in "lines".
-constexpr const char* kLogEvent = "log";
 
 bool is_sane(const msg::RegisterT& info) {
   return info.cores > 0 && info.memory_bytes > 0 && is_measure(info.gflops) && is_measure(info.bf16_gflops) &&
@@ -274,34 +270,30 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
   if (found == pool_.runs.end()) return ignore(node->second, "an event");
   Run& run = found->second;
   const uint64_t agent = node->second.info.incarnation;
-  const auto event = parse_event(message.json);
+  const bool is_log = message.kind == msg::EventKind::Log;
+  const auto text = is_log ? kept_lines(message.log) : kept_event(message.json);
   // The event was sent again, or a former scheduler wrote it down and died before it could confirm it.
-  if (!event || (message.number != 0 && message.number <= node->second.last_event) ||
+  if (!text || (message.number != 0 && message.number <= node->second.last_event) ||
       run.has_heard(agent, message.number))
     return ignore(node->second, "an event");
-  const bool is_log = text_of(*event, "event") == kLogEvent;
   if (!is_log && (has_ended(run.state) || run.member(node->first) == nullptr ||
                   (message.epoch != 0 && message.epoch != run.epoch)))
     return ignore(node->second, "an event");
   node->second.last_event = std::max(node->second.last_event, message.number);
-  if (is_log) return keep_log(node->second, run, *event);
-  run.reported(pool_, node->first, *event, agent, message.number);
+  if (is_log) return keep_log(node->second, run, *text);
+  run.reported(pool_, node->first, message, *text);
 }
 
 // Lines that a node has logged go to the ledger only; they are not sent to watchers. The last ones arrive
 // after the run has ended.
-void Core::keep_log(Node& node, const Run& run, const nlohmann::json& event) {
-  const auto lines = event.find("lines");
+void Core::keep_log(Node& node, const Run& run, const std::string& lines) {
   const std::string& name = node.info.name;
   const bool has_worked_for_it =
       run.has_worked.contains(name) ||
       std::ranges::find(run.members, name, &Run::Member::name) != run.members.end();
-  if (!pool_.options.has_ledger || !has_worked_for_it || lines == event.end() || !lines->is_array()) return;
-  std::string text;
-  for (const nlohmann::json& line : *lines)
-    if (line.is_string()) text += line.get<std::string>() + '\n';
-  if (!text.empty() && node.may_log(text.size(), pool_.now))
-    pool_.changes.logs.push_back({run.id, name, std::move(text)});
+  if (pool_.options.has_ledger && has_worked_for_it && !lines.empty() &&
+      node.may_log(lines.size(), pool_.now))
+    pool_.changes.logs.push_back({run.id, name, lines});
 }
 
 void Core::on(const std::string& peer, const msg::RunDoneT& message) {

@@ -181,9 +181,9 @@ std::vector<msg::NodeStatusT> Core::nodes() const {
     entry.run = node.run;
     entry.step = node.step;
     entry.silent_seconds = pool_.now - node.last_seen;
-    const double step_seconds = node.times.compute + node.times.codec + node.times.wait;
-    entry.compute_seconds = node.times.compute;
-    entry.wait_share = step_seconds > 0 ? node.times.wait / step_seconds : 0;
+    const double step_seconds = node.times.compute() + node.times.codec() + node.times.wait();
+    entry.compute_seconds = node.times.compute();
+    entry.wait_share = step_seconds > 0 ? node.times.wait() / step_seconds : 0;
     list.push_back(std::move(entry));
   }
   return list;

@@ -161,7 +161,7 @@ class Core {
   void require_key_of(comm::Role role) const;
   void refuse(const std::string& peer, const std::string& reason);
   void ignore(const Node& node, const char* message);
-  void keep_log(Node& node, const Run& run, const nlohmann::json& event);
+  void keep_log(Node& node, const Run& run, const std::string& lines);
   // Of an agent that is not known: end(), and asks it to register.
   Nodes::iterator node_of(const std::string& peer);
   std::string why_not_registered(const std::string& peer, const comm::control::RegisterT& message);

@@ -59,9 +59,10 @@ std::vector<msg::ToSchedulerMessage> kinds() {
   auto all = modelet::test::messages_to_scheduler();
   for (auto& message : all)
     if (auto* submit = std::get_if<msg::SubmitT>(&message)) *submit = submission(0);
-  // Events that the scheduler reads.
-  all.emplace_back(progress(1, {"a", "b"}, {1.0, 3.0}));
-  all.emplace_back(interrupted(1, "/c"));
+  // Events by which the scheduler decides.
+  all.emplace_back(progress(1, {1.0, 3.0}));
+  all.emplace_back(event(1, msg::EventKind::Interrupted));
+  all.emplace_back(event(1, msg::EventKind::Fetching, 0.5));
   return all;
 }
 

@@ -121,9 +121,7 @@ void ChainJob::complete_if_all_here() {
 }
 
 void ChainJob::publish() {
-  const nlohmann::json event = {
-      {"event", "progress"}, {"step", step_}, {"group", prepare_.epoch}, {"state", run_state_}};
-  report_event(event.dump());
+  report_event({{"event", "progress"}, {"step", step_}, {"group", prepare_.epoch}, {"state", run_state_}});
 }
 
 void ChainJob::look_for_missing() {

@@ -1,5 +1,9 @@
 #include "tests/simulation/job.h"
 
+#include <nlohmann/json.hpp>
+
+#include "node_agent/agent/core/event_message.h"
+
 namespace modelet::simulation {
 
 std::vector<RankHost*> Job::find_ranks(const msg::StartT& start) const {
@@ -27,10 +31,9 @@ void Job::report_missed(uint32_t rank, bool over, const std::string& why) {
   around_.report(std::move(missed));
 }
 
-void Job::report_event(const std::string& json) {
-  msg::RunEventT message;
+void Job::report_event(const nlohmann::json& event) {
+  msg::RunEventT message = agent::event_message(event);
   message.run = prepare_.run;
-  message.json = json;
   around_.report(std::move(message));
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "comm/transport/transport.h"
@@ -82,7 +83,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::vector<RankHost*> find_ranks(const msg::StartT& start) const;
   void report_prepared();
   void report_missed(uint32_t rank, bool over, const std::string& why);
-  void report_event(const std::string& json);
+  void report_event(const nlohmann::json& event);
 
   const JobSurroundings around_;
   const msg::PrepareT prepare_;

@@ -201,7 +201,7 @@ void TrainedJob::train() {
         if (event.contains("loss"))
           workload_.reported(prepare_.run, prepare_.epoch, event.at("event"), event.at("step"),
                              event.at("loss"));
-        report_event(told.dump());
+        report_event(told);
       },
       [this](const agent::WrittenSnapshot& written) { wrote(written); });
 }

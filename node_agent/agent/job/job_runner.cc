@@ -11,6 +11,7 @@
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
+#include "node_agent/agent/core/event_message.h"
 #include "node_agent/agent/job/rank_of_run.h"
 
 namespace modelet::agent {
@@ -23,7 +24,7 @@ using comm::control::RunEventT;
 namespace {
 
 nlohmann::json with_time(nlohmann::json event) {
-  if (!event.contains("time")) event["time"] = utc_text(std::chrono::system_clock::now());
+  event["time"] = utc_text(std::chrono::system_clock::now());
   return event;
 }
 
@@ -187,10 +188,9 @@ void JobRunner::bring_snapshot(TrainJob& job) const {
 }
 
 void JobRunner::post_event(const nlohmann::json& event) {
-  RunEventT message;
+  RunEventT message = event_message(with_time(event));
   message.run = run_;
   message.epoch = group_options_.epoch;
-  message.json = with_time(event).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   mailbox_.post(FromJob{std::move(message)});
 }
 

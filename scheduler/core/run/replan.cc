@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "scheduler/core/run/pool.h"
@@ -22,23 +21,19 @@ constexpr double kMostSpeed = 1e6;   // Member::speed is in [1 / kMostSpeed, kMo
 
 }  // namespace
 
-void Run::observe(Pool& pool, const nlohmann::json& progress) {
-  std::vector<std::string> names;
-  for (const Member& each : members) names.push_back(each.name);
-  const auto times = step_seconds(progress, names);
-  if (!times) return;
-  for (size_t i = 0; i < times->size(); ++i)
+void Run::observe(Pool& pool, const comm::control::RunEventT& progress) {
+  if (progress.times.size() != members.size() || !std::ranges::all_of(progress.times, is_plausible)) return;
+  for (size_t i = 0; i < members.size(); ++i)
     if (Node* node = pool.node(members[i].node); node != nullptr && node->run == id)
-      node->times = (*times)[i];
-  balance.add(pool.now, *times);
-  const auto left = progress.find("eta_seconds");
-  if (planning || left == progress.end() || !left->is_number()) return;
-  look_for_help(pool, left->get<double>());
+      node->times = progress.times[i];
+  balance.add(pool.now, progress.times);
+  if (planning || !is_measure(progress.seconds_left)) return;
+  look_for_help(pool, progress.seconds_left);
   if (planning || replans >= pool.options.most_replans) return;
   const std::vector<double> measured = balance.lasting(pool.now, pool.options.replan_after);
   if (measured.empty()) return;
   balance.forget();  // a new plan may be worth it when this has lasted for as long again
-  look_for_gain(pool, measured, left->get<double>());
+  look_for_gain(pool, measured, progress.seconds_left);
 }
 
 // Asks for a plan with the speeds that the members really have. `measured` is the seconds a step that each

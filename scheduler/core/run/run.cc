@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -56,38 +55,26 @@ const char* state_name(RunState state) {
 
 // ---- what its nodes report
 
-void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event, uint64_t agent, uint64_t number) {
-  const std::string kind = text_of(event, "event");
-  if (state == RunState::Forming) note_data(kind, event);
-  const auto done = event.find("step");
-  const bool says_step = done != event.end() && done->is_number_unsigned() && members.front().node == node;
+void Run::reported(Pool& pool, uint64_t node, const msg::RunEventT& event, std::string text) {
+  using enum msg::EventKind;
+  const Node& sender = pool.nodes.at(node);
+  // The list of runs shows why a run does not begin yet.
+  if (state == RunState::Forming && (event.kind == Preparing || event.kind == Fetching) &&
+      is_measure(event.done))
+    detail = fmt::format("node '{}' {} data: {:.0f} %", sender.info.name,
+                         event.kind == Preparing ? "prepares" : "fetches", 100 * std::min(event.done, 1.0));
   if (state == RunState::Running && members.front().node == node) {
     // Heartbeats report the step too, but later.
-    if (says_step && kind == "progress") step = std::max(step, done->get<uint64_t>());
-    if (kind == "progress" && !regroup) observe(pool, event);
-    if (kind == "interrupted" && regroup) return;  // watchers are not told, because the run goes on
+    if (event.kind == Progress) step = std::max(step, event.step);
+    if (event.kind == Progress && !regroup) observe(pool, event);
+    if (event.kind == Interrupted && regroup) return;  // watchers are not told, because the run goes on
   }
-  publish(pool, event, agent, number);
+  pass_on(pool, std::move(text), sender.info.incarnation, event.number);
 }
 
 bool Run::has_heard(uint64_t agent, uint64_t number) const {
   const auto last = heard.find(agent);
   return number != 0 && last != heard.end() && number <= last->second;
-}
-
-// The list of runs shows why a run does not begin yet.
-void Run::note_data(const std::string& kind, const nlohmann::json& event) {
-  const auto number = [&](const char* key) {
-    const auto found = event.find(key);
-    return found != event.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
-  };
-  std::optional<double> done;
-  if (kind == "preparing") done = number("done");
-  if (const auto bytes = number("bytes"), total = number("total_bytes"); kind == "fetching" && bytes && total)
-    done = *bytes / std::max(1.0, *total);
-  if (done)
-    detail = fmt::format("node '{}' {} data: {:.0f} %", text_of(event, "node"),
-                         kind == "preparing" ? "prepares" : "fetches", 100 * std::clamp(*done, 0.0, 1.0));
 }
 
 Holding Run::holding() const {
@@ -131,15 +118,15 @@ void Run::keep_event(Pool& pool, RunEventRecord event) {
   forget_old_events(pool);
 }
 
+void Run::publish(Pool& pool, nlohmann::json event) {
+  if (std::string time = pool.utc(); !time.empty()) event["time"] = std::move(time);
+  pass_on(pool, event.dump(), 0, 0);
+}
+
 // The event is kept as a line of text, so a client that asks later gets the same line.
-void Run::publish(Pool& pool, nlohmann::json event, uint64_t agent, uint64_t number) {
-  if (std::string time = pool.utc(); !time.empty() && !event.contains("time"))
-    event["time"] = std::move(time);
-  for (const char* key : {"path", "checkpoint"})  // no other machine has a node's path
-    if (const auto path = event.find(key); path != event.end() && path->is_string())
-      *path = std::filesystem::path(path->get<std::string>()).filename().string();
+void Run::pass_on(Pool& pool, std::string event, uint64_t agent, uint64_t number) {
   if (number != 0) heard[agent] = number;
-  RunEventRecord record{id, ++last_event, pool.utc(), event.dump(), agent, number};
+  RunEventRecord record{id, ++last_event, pool.utc(), std::move(event), agent, number};
   for (const auto& [watcher, key] : watchers) pool.send(watcher, event_message(record));
   pool.changes.events.push_back(record);
   keep_event(pool, std::move(record));

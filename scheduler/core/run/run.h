@@ -101,9 +101,8 @@ struct Run {
   void place(Pool& pool);
   void planned(Pool& pool, const Planned& answer);
   void prepared(Pool& pool, Member& member, const comm::control::PreparedT& message);
-  // `agent` is the incarnation of the agent. `number` is the number that the agent gave the event; 0: it has
-  // none.
-  void reported(Pool& pool, uint64_t node, const nlohmann::json& event, uint64_t agent, uint64_t number);
+  // `text` is what watchers get of the event.
+  void reported(Pool& pool, uint64_t node, const comm::control::RunEventT& event, std::string text);
   bool has_heard(uint64_t agent, uint64_t number) const;  // whether that event has arrived already
   void member_done(Pool& pool, Member& member, const comm::control::RunDoneT& message);
   void node_gone(Pool& pool, uint64_t node, const std::string& name, const std::string& why);
@@ -213,7 +212,7 @@ struct Run {
   };
   std::optional<Unreachable> unreachable() const;
   void start_if_prepared(Pool& pool);
-  void observe(Pool& pool, const nlohmann::json& progress);
+  void observe(Pool& pool, const comm::control::RunEventT& progress);
   void look_for_gain(Pool& pool, const std::vector<double>& measured, double seconds_left);
   void look_for_help(Pool& pool, double seconds_left);
   void stop_for_gain(Pool& pool, Planning wanted, const Plan& plan);
@@ -244,9 +243,10 @@ struct Run {
   void ask_members_to_stop(Pool& pool) const;
   void abort_members(Pool& pool, const std::string& reason) const;
   void release_others(Pool& pool, const std::vector<Member>& group, const std::string& reason) const;
-  void note_data(const std::string& kind, const nlohmann::json& event);
   void forget_old_events(Pool& pool);
-  void publish(Pool& pool, nlohmann::json event, uint64_t agent = 0, uint64_t number = 0);
+  void publish(Pool& pool, nlohmann::json event);
+  // `agent` is the incarnation of the agent that reports it. `number` is the number that the agent gave it; 0: none.
+  void pass_on(Pool& pool, std::string event, uint64_t agent, uint64_t number);
   void set_state(Pool& pool, comm::control::RunState to, const std::string& why);
 };
 

@@ -1,8 +1,7 @@
 #include "scheduler/core/values/balance.h"
 
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include <array>
 #include <utility>
 
 namespace modelet::scheduler {
@@ -11,32 +10,11 @@ namespace {
 constexpr double kLongestStep = 1e6;  // seconds
 constexpr size_t kFewestReports = 3;  // one slow report may be a burst of other work on the machine
 
-std::optional<double> seconds(const nlohmann::json& node, const char* key) {
-  const auto found = node.find(key);
-  if (found == node.end() || !found->is_number()) return std::nullopt;
-  const auto value = found->get<double>();
-  return std::isfinite(value) && value >= 0 && value <= kLongestStep ? std::optional(value) : std::nullopt;
-}
-
 }  // namespace
 
-std::optional<std::vector<StepSeconds>> step_seconds(const nlohmann::json& progress,
-                                                     std::span<const std::string> names) {
-  const auto nodes = progress.find("nodes");
-  if (nodes == progress.end() || !nodes->is_array() || nodes->size() != names.size()) return std::nullopt;
-  std::vector<StepSeconds> result;
-  for (const nlohmann::json& node : *nodes) {
-    if (!node.is_object()) return std::nullopt;
-    const auto name = node.find("node");
-    if (name == node.end() || !name->is_string() ||
-        name->get_ref<const std::string&>() != names[result.size()])
-      return std::nullopt;
-    const auto compute = seconds(node, "compute_seconds"), codec = seconds(node, "codec_seconds"),
-               wait = seconds(node, "wait_seconds");
-    if (!compute || !codec || !wait) return std::nullopt;
-    result.push_back({*compute, *codec, *wait});
-  }
-  return result;
+bool is_plausible(const StepSeconds& times) {
+  return std::ranges::all_of(std::array{times.compute(), times.codec(), times.wait()},
+                             [](double seconds) { return seconds >= 0 && seconds <= kLongestStep; });
 }
 
 std::optional<Straggler> find_straggler(std::span<const StepSeconds> nodes) {
@@ -44,17 +22,17 @@ std::optional<Straggler> find_straggler(std::span<const StepSeconds> nodes) {
   double sum = 0;
   size_t slowest = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    sum += nodes[i].compute;
-    if (nodes[i].compute > nodes[slowest].compute) slowest = i;
+    sum += nodes[i].compute();
+    if (nodes[i].compute() > nodes[slowest].compute()) slowest = i;
   }
-  const double others = (sum - nodes[slowest].compute) / static_cast<double>(nodes.size() - 1);
+  const double others = (sum - nodes[slowest].compute()) / static_cast<double>(nodes.size() - 1);
   if (others <= 0) return std::nullopt;
-  return Straggler{slowest, nodes[slowest].compute / others - 1};
+  return Straggler{slowest, nodes[slowest].compute() / others - 1};
 }
 
 std::optional<size_t> Balance::notably_slow() const {
   if (latest_.size() == 1) {
-    const bool late = planned_ > 0 && latest_[0].compute > (1 + kNotableDelay) * planned_;
+    const bool late = planned_ > 0 && latest_[0].compute() > (1 + kNotableDelay) * planned_;
     return late ? std::optional<size_t>(0) : std::nullopt;
   }
   const auto straggler = find_straggler(latest_);
@@ -72,7 +50,7 @@ void Balance::add(double now, std::vector<StepSeconds> nodes) {
     since_ = now;
     sums_.assign(latest_.size(), 0);
   }
-  for (size_t i = 0; i < latest_.size(); ++i) sums_[i] += latest_[i].compute;
+  for (size_t i = 0; i < latest_.size(); ++i) sums_[i] += latest_[i].compute();
   ++reports_;
 }
 

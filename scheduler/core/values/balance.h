@@ -1,27 +1,21 @@
 // Balance: how long each node of a group takes to compute a step. The node of rank 0 reports the times of all
-// nodes (`nodes` of the event "progress", docs/events.md). The scheduler shows which node is slow, and places
+// nodes with its progress. The scheduler shows which node is slow, and places
 // the modelets anew if that lasts. A node is slow if it computes longer than the others do; a single node is
 // compared with its plan. Pure. The reports come from a peer and may contain anything.
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
+
+#include "comm/control/control_generated.h"
 
 namespace modelet::scheduler {
 
-// Seconds that one node spends in a step, as the mean over the steps of a report.
-struct StepSeconds {
-  double compute = 0, codec = 0, wait = 0;
-};
+using comm::control::StepSeconds;
 
-// Reads the report in a progress event: one entry for each of `names`, in that order. Returns nothing if the
-// event has no report or a malformed one.
-std::optional<std::vector<StepSeconds>> step_seconds(const nlohmann::json& progress,
-                                                     std::span<const std::string> names);
+bool is_plausible(const StepSeconds& times);
 
 struct Straggler {
   size_t node = 0;    // that computes longest

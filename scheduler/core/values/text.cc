@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -19,7 +20,7 @@ using nlohmann::json;
 
 constexpr size_t kLongestName = 64;          // characters
 constexpr size_t kLongestText = 4096;        // bytes of a text that is kept
-constexpr size_t kLongestEvent = 64 * 1024;  // bytes of JSON, both as it comes and as it is kept
+constexpr size_t kLongestEvent = 64 * 1024;  // bytes; of JSON both as it comes and as it is kept
 
 // Leaves out members whose key is no name, and makes texts as kept_text(). The parser has limited the depth.
 void clean(json& value) {
@@ -56,18 +57,21 @@ bool is_address(const std::string& endpoint) {
   return true;
 }
 
-std::optional<json> parse_event(const std::string& text) {
+std::optional<std::string> kept_event(const std::string& text) {
   if (text.size() > kLongestEvent) return std::nullopt;
   std::optional<json> event = parse_json_object(text);
-  if (event) clean(*event);
-  // Escaping makes a text up to five times as long.
-  if (event && event->dump().size() > kLongestEvent) return std::nullopt;
-  return event;
+  if (!event) return std::nullopt;
+  clean(*event);
+  std::string kept = event->dump();  // escaping makes a text up to five times as long
+  return kept.size() <= kLongestEvent ? std::optional(std::move(kept)) : std::nullopt;
 }
 
-std::string text_of(const json& event, const char* key) {
-  const auto found = event.find(key);
-  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
+std::optional<std::string> kept_lines(const std::string& lines) {
+  if (lines.size() > kLongestEvent) return std::nullopt;
+  std::istringstream text(lines);
+  std::string kept;
+  for (std::string line; std::getline(text, line);) kept += kept_text(line) + '\n';
+  return kept;
 }
 
 std::string with_key(const comm::Identity& sender) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -25,10 +24,11 @@ inline constexpr size_t kLongestAddress = 256;  // bytes
 // Whether others may be told to connect to `endpoint`: it is short and printable, and can be the address of a peer.
 bool is_address(const std::string& endpoint);
 
-// Reads an event of a run (docs/events.md) as an agent sends it: an object that is neither large nor deep.
-// Its texts become as kept_text(). Returns nothing if it is not such an object.
-std::optional<nlohmann::json> parse_event(const std::string& json);
-std::string text_of(const nlohmann::json& event, const char* key);  // empty: it has none
+// An event of a run (docs/events.md) as an agent sends it, in the form in which watchers get it: its texts become as
+// kept_text(). Returns nothing if it is not a JSON object that is neither large nor deep.
+std::optional<std::string> kept_event(const std::string& json);
+// The same for lines that a node has logged. Returns nothing if they are too many bytes.
+std::optional<std::string> kept_lines(const std::string& lines);
 
 std::string with_key(const comm::Identity& sender);
 std::string nodes_text(size_t count);

@@ -61,22 +61,20 @@ inline msg::PreparedT prepared(uint64_t run, const std::string& endpoint, uint32
   return result;
 }
 
-// The event in which rank 0 reports the times of the nodes, in seconds.
-inline msg::RunEventT progress(uint64_t run, const std::vector<std::string>& nodes,
-                               const std::vector<double>& compute, double eta = 1000) {
-  nlohmann::json event = {{"event", "progress"}, {"eta_seconds", eta}, {"nodes", nlohmann::json::array()}};
-  const double longest = *std::max_element(compute.begin(), compute.end());
-  for (size_t i = 0; i < nodes.size(); ++i)
-    event["nodes"].push_back({{"node", nodes[i]},
-                              {"compute_seconds", compute[i]},
-                              {"codec_seconds", 0.0},
-                              {"wait_seconds", longest - compute[i]}});
-  return {{}, run, event.dump()};
+inline msg::RunEventT event(uint64_t run, msg::EventKind kind, double done = 0) {
+  msg::RunEventT result{{}, run, "{}"};
+  result.kind = kind;
+  result.done = done;
+  return result;
 }
 
-inline msg::RunEventT interrupted(uint64_t run, const std::string& checkpoint, uint64_t step = 12) {
-  const nlohmann::json event = {{"event", "interrupted"}, {"step", step}, {"checkpoint", checkpoint}};
-  return {{}, run, event.dump()};
+// The event in which rank 0 reports the times of the ranks, in seconds.
+inline msg::RunEventT progress(uint64_t run, const std::vector<double>& compute, double seconds_left = 1000) {
+  msg::RunEventT result = event(run, msg::EventKind::Progress);
+  result.seconds_left = seconds_left;
+  const double longest = *std::max_element(compute.begin(), compute.end());
+  for (const double seconds : compute) result.times.emplace_back(seconds, 0, longest - seconds);
+  return result;
 }
 
 // The files of a rank in a snapshot, as its agent reports them. Each file is held by all `holders`.

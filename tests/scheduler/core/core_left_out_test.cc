@@ -27,11 +27,11 @@ TEST_F(LeftOutTest, ASpareThatCannotWorkForTheRunIsDoneWithout) {
   EXPECT_THAT(pool.log, HasSubstr("does without node 'c'"));
   get_ready({"a"});
   EXPECT_EQ(status().step, 100u);
-  pool.receive("a", progress(run, {"a"}, {1}));
+  pool.receive("a", progress(run, {1}));
   EXPECT_EQ(pool.node("c").run, 0u);
   EXPECT_TRUE(pool.take<msg::StopT>("a").empty()) << "c is no help";
   join("d");
-  pool.receive("a", progress(run, {"a"}, {1}));
+  pool.receive("a", progress(run, {1}));
   EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u) << "d is";
 }
 

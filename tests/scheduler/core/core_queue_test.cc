@@ -31,8 +31,9 @@ TEST_F(QueueTest, TheLastLinesOfANodeThatWorksNoMoreForARunAreKept) {
   snapshot(12, true);
   all_done(Outcome::Interrupted, 12);
   ASSERT_EQ(pool.node("c").run, 0u);
-  for (const char* name : {"c", "d"})
-    pool.receive(name, msg::RunEventT{{}, run, R"({"event": "log", "lines": ["the last"]})", 1, 1});
+  msg::RunEventT log = event(run, msg::EventKind::Log);
+  log.log = "the last\n";
+  for (const char* name : {"c", "d"}) pool.receive(name, log);
   EXPECT_EQ(pool.written.log_of("c"), "the last\n");
   EXPECT_EQ(pool.written.log_of("d"), pool.node("d").run == run ? "the last\n" : "") << "never worked for it";
 }

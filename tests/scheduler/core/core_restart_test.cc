@@ -159,15 +159,6 @@ TEST_F(RestartTest, ARunThatWroteIntoASharedFolderIsGivenUp) {
   EXPECT_THAT(pool.log, testing::HasSubstr("submit it again, with --resume and that folder"));
 }
 
-TEST_F(RestartTest, EventsNameNoPathOfAnotherMachine) {
-  start({"a"});
-  pool.receive(
-      "a",
-      msg::RunEventT{{}, run, R"({"event":"checkpoint","path":"/of/a/checkpoints/step-5","step":5})", 1, 1});
-  pool.receive("late", msg::WatchT{{}, run});
-  EXPECT_THAT(pool.take<msg::RunEventT>("late").at(0).json, testing::HasSubstr(R"("path":"step-5")"));
-}
-
 TEST_F(RestartTest, EventsOutliveTheScheduler) {
   start({"a"});
   pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})", 1, 1});

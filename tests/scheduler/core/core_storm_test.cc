@@ -78,10 +78,10 @@ class Storm {
     const auto work = work_.find(who);
     if (work == work_.end() || rng_.below(8) == 0)
       return pool_.receive(who, msg::RunEventT{{}, run, rng_.below(2) == 0 ? "{}" : "[{"});
-    if (rng_.below(3) == 0) return pool_.receive(who, interrupted(run, rng_.below(8) == 0 ? "" : "/c"));
+    if (rng_.below(3) == 0) return pool_.receive(who, event(run, msg::EventKind::Interrupted));
     std::vector<double> seconds(work->second.node_names.size(), 1);
     seconds[rng_.below(static_cast<uint32_t>(seconds.size()))] = 3;
-    for (int i = 0; i < 3; ++i) pool_.receive(who, progress(run, work->second.node_names, seconds, 1e6));
+    for (int i = 0; i < 3; ++i) pool_.receive(who, progress(run, seconds, 1e6));
   }
 
   // The agents of a run do what they should, up to a report, and stop if they are asked to.
@@ -95,7 +95,7 @@ class Storm {
     if (rng_.below(4) == 0) return;
     for (const auto& [who, job] : work) {
       if (!stopping_.contains({who, run}) || job.run != run) continue;
-      if (job.rank == 0) pool_.receive(who, interrupted(run, "/c"));
+      if (job.rank == 0) pool_.receive(who, event(run, msg::EventKind::Interrupted));
       report_files(who, 0);
       pool_.receive(who, done(run, Outcome::Interrupted, 0, "", job.epoch));
     }
@@ -140,7 +140,7 @@ class Storm {
       case 7: {
         const uint64_t run = run_of(who);
         const bool stops = stopping_.contains({who, run}) || rng_.below(20) == 0;
-        if (stops && rng_.below(4) > 0) pool_.receive(who, interrupted(run, "/c"));
+        if (stops && rng_.below(4) > 0) pool_.receive(who, event(run, msg::EventKind::Interrupted));
         const auto outcome = rng_.below(20) == 0 ? Outcome::Failed
                              : stops             ? Outcome::Interrupted
                                                  : Outcome::Ok;

@@ -234,7 +234,9 @@ TEST_F(JobRunnerTest, ThePreparationOfTextIsReportedAndEndsWithTheRun) {
   for (const bool stop : {true, false}) {
     JobRunner other{prepare, {},      [](TrainJob) { return std::make_unique<PreparingJob>(); },
                     {},      mailbox, {keeper}};
-    const auto event = nlohmann::json::parse(next<comm::control::RunEventT>().json);
+    const auto message = next<comm::control::RunEventT>();
+    EXPECT_EQ(message.kind, comm::control::EventKind::Preparing);
+    const auto event = nlohmann::json::parse(message.json);
     EXPECT_EQ(event.at("event"), "preparing");
     EXPECT_EQ(event.at("node"), "office-17");
     stop ? other.request_stop() : other.abort("the agent is leaving");
