@@ -299,6 +299,10 @@ class Model(ProgramTest):
         lines = test.read_text().splitlines(True)
         test.write_text("".join([lines[0], *lines[2:], lines[1]]))
         self.assert_refused(2, ["known.txt: these are not the samples", "--calibrate FILE"], "modelet", "predict", run, "data/test.txt", "--proba")
+        test.write_text(lines[0] + "0 1:private\n")  # a stranger's model may name any file
+        program = self.modelet("predict", run, "data/test.txt", "--proba", code=1)
+        self.assertIn("known.txt:2: ", program.stderr)
+        self.assertNotIn("private", program.stderr)
 
     def test_numbers_that_are_not_finite(self):
         """A checkpoint of a stranger, with right checksums."""

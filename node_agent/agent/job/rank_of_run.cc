@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
+#include "base/text/without_quotes.h"
 #include "node_agent/train/job/same_run.h"
 #include "node_agent/train/job/snapshot.h"
 #include "shard/modelet/checkpoint.h"
@@ -20,21 +21,6 @@ using comm::control::PrepareT;
 namespace {
 
 constexpr double kLongestBetweenLosses = 1e9;  // seconds
-
-// Keep what an error says about a file and its line, but remove what it quotes from the file: the user who
-// submitted the run may not be allowed to read that file.
-std::string without_quotes(const FormatError& error) {
-  std::string text = error.what();
-  const size_t first = text.find('\''), last = text.rfind('\'');
-  if (first < last) text.replace(first + 1, last - first - 1, "...");
-  return text;
-}
-
-std::string without_quotes(const MisfitError& error) {
-  const std::string text = error.what();
-  const size_t first = text.find('\'');
-  return first == text.npos ? text : text.substr(0, first) + "'...'";
-}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text/without_quotes.h"
 #include "node_agent/train/job/same_run.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/client/report.h"
@@ -23,6 +24,19 @@ namespace {
 bool is_here(const std::string& file) {
   std::error_code failure;
   return std::filesystem::is_regular_file(file, failure);
+}
+
+// Loads data that only a model names. The model may come from a stranger, who may have named any file: what is in
+// it is quoted nowhere.
+template <class Load>
+shard::Dataset load_without_quotes(const Load& load) {
+  try {
+    return load();
+  } catch (const MisfitError& error) {
+    throw UsageError(without_quotes(error));
+  } catch (const FormatError& error) {
+    throw FormatError(without_quotes(error));
+  }
 }
 
 struct HeldOut {
@@ -40,8 +54,11 @@ HeldOut held_out(const shard::Model& model, const std::string& labelled) {
   const Experiment::Data& of_run = model.experiment().data;
   if (of_run.validation > 0 && is_here(of_run.train)) {
     Reporter reporter(false);
-    HeldOut found{shard::load_training_data(of_run.train, of_run.normalize, encoding_of(model.experiment()),
-                                            {}, tell_preparing(reporter, of_run.train)),
+    HeldOut found{load_without_quotes([&] {
+                    return shard::load_training_data(of_run.train, of_run.normalize,
+                                                     encoding_of(model.experiment()), {},
+                                                     tell_preparing(reporter, of_run.train));
+                  }),
                   {},
                   "the samples of " + of_run.train + " that training held out"};
     reporter.clear_progress();
@@ -84,7 +101,7 @@ shard::Dataset test_data(const shard::Model& model, const std::string& advice) {
         "{}: this model was made by an earlier release, which did not record what its test data contained: "
         "{}",
         file, advice));
-  shard::Dataset data = load_samples(model, file);
+  shard::Dataset data = load_without_quotes([&] { return load_samples(model, file); });
   if (*known != agent::fingerprint_text(data))
     throw UsageError(
         fmt::format("{}: these are not the samples with which the run was tested: {}", file, advice));
