@@ -26,7 +26,7 @@ class Launcher {
   virtual std::optional<std::string> poll(const std::string& name) = 0;
   // Asks programs to end, and returns when they have ended or were killed.
   virtual void stop(const std::vector<std::string>& names) = 0;
-  // The end of what the program has logged.
+  // The end of what the program has logged, in lines that may be shown (base/text/printable.h).
   virtual std::string log(const std::string& name) const = 0;
 };
 

@@ -41,6 +41,11 @@ std::string data_address(const std::filesystem::path& folder) {
                                                                        : "127.0.0.1";
 }
 
+std::string last_line(std::string_view text) {
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  return std::string(text.substr(text.rfind('\n') + 1));
+}
+
 }  // namespace
 
 LocalPool::LocalPool(const LocalPoolOptions& options)
@@ -131,8 +136,8 @@ void LocalPool::plan_restart(Member& member, const std::string& end) {
   member.quick_ends = now - member.started < kLongestPause ? member.quick_ends + 1 : 0;
   const double pause = pause_before_restart(member.quick_ends);
   member.restart_at = now + pause;
-  log_warning("the pool's process '{}' {}: starts it again{}", name, end,
-              pause > 0 ? fmt::format(" in {} s", pause) : "");
+  log_warning("the pool's process '{}' {}: starts it again{}. Its log ends: {}", name, end,
+              pause > 0 ? fmt::format(" in {} s", pause) : "", last_line(launcher_.log(name)));
 }
 
 std::string LocalPool::wait_for_scheduler(const std::filesystem::path& endpoint_file,

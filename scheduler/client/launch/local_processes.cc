@@ -9,11 +9,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
+#include <sstream>
 #include <thread>
 
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "base/system/file.h"
+#include "base/text/printable.h"
 
 namespace modelet::cli {
 namespace {
@@ -111,8 +114,13 @@ void LocalProcesses::stop(const std::vector<std::string>& names) {
 }
 
 std::string LocalProcesses::log(const std::string& name) const {
-  const std::string text = read_text_file(std::ranges::find(processes_, name, &Process::name)->log);
-  return text.size() > kTailBytes ? "..." + text.substr(text.size() - kTailBytes) : text;
+  const ReadFile file(std::ranges::find(processes_, name, &Process::name)->log);
+  std::string tail(std::min<uint64_t>(file.bytes(), kTailBytes), '\0');
+  file.read(file.bytes() - tail.size(), std::as_writable_bytes(std::span(tail)));
+  std::istringstream lines(tail);
+  std::string shown = tail.size() < file.bytes() ? "..." : "";
+  for (std::string line; std::getline(lines, line);) shown += printable(line, kTailBytes) + '\n';
+  return shown;
 }
 
 }  // namespace modelet::cli

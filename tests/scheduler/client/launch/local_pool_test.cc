@@ -125,6 +125,33 @@ TEST(LocalPool, WaitsLongerForAProcessThatEndsAgainAndAgain) {
   EXPECT_EQ(pause_before_restart(10), 60);
 }
 
+// Names and paths from outside are in the lines.
+TEST(LocalPool, SaysWhatAProcessLoggedLast) {
+  LocalPoolOptions options = fake_agents(1);
+  options.most_restarts = 1;
+  LocalPool pool(options);
+  const auto end = [&] {
+    const LocalProcesses::Process agent = pool.processes()[1];
+    ASSERT_EQ(::kill(agent.pid, SIGKILL), 0);
+    wait_until([&] { return is_gone(agent.pid); });
+    std::ofstream(agent.log, std::ios::app) << "first\nno room \x1b[31m" << std::string(1000, '\x01') << '\n';
+  };
+  end();
+  testing::internal::CaptureStdout();  // where the log goes in tests
+  wait_until([&, pid = pool.processes()[1].pid] {
+    pool.check();
+    return pool.processes()[1].pid != pid;
+  });
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              testing::AllOf(HasSubstr("starts it again. Its log ends: no room \\x1b[31m\\x01"),
+                             testing::Not(HasSubstr("first"))));
+  end();
+  const auto check = [&] { wait_until([&] { return pool.check(), false; }); };
+  EXPECT_THAT(check, testing::ThrowsMessage<Error>(testing::AllOf(
+                         HasSubstr("'node-1' was killed by signal 9:\n"),
+                         HasSubstr("\nfirst\nno room \\x1b[31m"), testing::Not(HasSubstr("\x1b")))));
+}
+
 TEST(LocalPool, GivesUpOnAProcessThatEndsAgainAndAgain) {
   LocalPoolOptions options = fake_agents(1);
   options.most_restarts = 2;
