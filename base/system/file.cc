@@ -97,11 +97,28 @@ std::optional<size_t> read_at(int fd, uint64_t offset, std::span<std::byte> to,
   return done;
 }
 
+namespace {
+
+// Like rename(2), but fails with EEXIST if there is a file `to`.
+bool rename_to_new(const char* from, const char* to) {
+  if (::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  // Some file systems, such as NFS, do not know the flag; others have no hard links.
+  if (::link(from, to) == 0) return ::unlink(from) == 0;
+  if (errno != EPERM && errno != EOPNOTSUPP) return false;
+  if (::access(to, F_OK) != 0) return ::rename(from, to) == 0;
+  errno = EEXIST;
+  return false;
+}
+
+}  // namespace
+
 // If the file system can (O_TMPFILE), the file has no name until it is complete: then even a process that is
 // killed leaves nothing behind. `temporary_` is empty as long as there is no name. The file gets its name
 // through /proc, because linkat() on the descriptor itself needs a capability. Where /proc is not mounted,
 // the file has a name from the start.
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::filesystem::path path, Existing existing)
+    : path_(std::move(path)), existing_(existing) {
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   if (::access(kOpenFiles, X_OK) == 0) {
     fd_ = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
@@ -162,12 +179,16 @@ void AtomicFile::commit(Sync sync) {
       throw WriteError(errno_text(path_.string()) + " (naming the written file)");
   }
   ::close(std::exchange(fd_, -1));
-  std::error_code failure;
-  std::filesystem::rename(temporary_, path_, failure);
-  if (failure) {
-    ::unlink(temporary_.c_str());
-    throw WriteError(path_.string() + ": " + failure.message());
-  }
+  if (existing_ == Existing::kReplace ? ::rename(temporary_.c_str(), path_.c_str()) == 0
+                                      : rename_to_new(temporary_.c_str(), path_.c_str()))
+    return;
+  const int failure = errno;
+  ::unlink(temporary_.c_str());
+  if (failure == EEXIST && existing_ == Existing::kKeep)
+    throw UsageError(path_.string() +
+                     ": another program has made it meanwhile; give another name, or --force to replace it");
+  errno = failure;
+  throw WriteError(errno_text(path_.string()));
 }
 
 void link_or_copy(const std::filesystem::path& from, const std::filesystem::path& to) {

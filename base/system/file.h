@@ -61,9 +61,12 @@ class WriteError : public Error {
 // temporary file in the same folder, fsync, rename. Sync::kNo leaves out the fsync: a process may still crash
 // at any moment, but after a power cut the file may have other content. What fails is a WriteError.
 enum class Sync { kNo, kYes };
+// What becomes of a file that has the name already when the new one is whole. If it is kept, commit() throws
+// UsageError: of several programs that write one name at a time, one succeeds.
+enum class Existing { kReplace, kKeep };
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path path);
+  explicit AtomicFile(std::filesystem::path path, Existing existing = Existing::kReplace);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();  // removes the temporary file unless commit() was called
@@ -76,6 +79,7 @@ class AtomicFile {
 
  private:
   std::filesystem::path path_, temporary_;
+  Existing existing_;
   int fd_ = -1;
 };
 

@@ -51,8 +51,9 @@ void require(bool condition, const std::string& what) {
 // XMC text that reads back as the same floats.
 class XmcTextWriter {
  public:
-  XmcTextWriter(const std::filesystem::path& path, uint64_t rows, uint64_t features, uint64_t labels)
-      : file_(path) {
+  XmcTextWriter(const std::filesystem::path& path, uint64_t rows, uint64_t features, uint64_t labels,
+                Existing existing)
+      : file_(path, existing) {
     append(rows);
     text_ += ' ';
     append(features);
@@ -226,7 +227,7 @@ void SynthGenerator::draw_features(uint64_t split, uint64_t row) {
 }
 
 void write_synth(const SynthOptions& options, const std::filesystem::path& folder, bool text,
-                 const SynthProgress& progress) {
+                 const SynthProgress& progress, Existing existing) {
   constexpr uint64_t kRowsBetweenReports = 4096;
   validate(options);
   std::error_code failure;
@@ -238,9 +239,10 @@ void write_synth(const SynthOptions& options, const std::filesystem::path& folde
   for (const Split split : {Split::kTrain, Split::kTest}) {
     const uint64_t rows = split == Split::kTrain ? options.rows_train : options.rows_test;
     const std::filesystem::path stem = folder / (split == Split::kTrain ? "train" : "test");
-    PreparedWriter prepared(stem.string() + ".mlt", options.features, options.labels, Normalize::kNone);
+    PreparedWriter prepared(stem.string() + ".mlt", options.features, options.labels, Normalize::kNone,
+                            existing);
     std::optional<XmcTextWriter> xmc;
-    if (text) xmc.emplace(stem.string() + ".txt", rows, options.features, options.labels);
+    if (text) xmc.emplace(stem.string() + ".txt", rows, options.features, options.labels, existing);
     for (uint64_t row = 0; row < rows; ++row) {
       const Sample sample = generator.sample(split, row);
       prepared.add(sample);

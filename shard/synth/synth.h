@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/system/file.h"
 #include "shard/data/read/sample.h"
 
 namespace modelet::shard {
@@ -78,7 +79,8 @@ using SynthProgress = std::function<void(uint64_t rows, uint64_t total)>;
 
 // Writes train.mlt and test.mlt (prepared; rows are made with length one, so the files record no
 // normalisation) to `folder`, which is created if needed; with `text` also train.txt and test.txt (XMC).
+// `existing`: see AtomicFile.
 void write_synth(const SynthOptions& options, const std::filesystem::path& folder, bool text,
-                 const SynthProgress& progress = {});
+                 const SynthProgress& progress = {}, Existing existing = Existing::kReplace);
 
 }  // namespace modelet::shard

@@ -86,7 +86,8 @@ struct Scores {
   double loss() const { return log_loss(positives, negatives); }
 };
 
-void write_truth(const ClickOptions& options, const ClickTruth& truth, const std::filesystem::path& path) {
+void write_truth(const ClickOptions& options, const ClickTruth& truth, const std::filesystem::path& path,
+                 Existing existing) {
   const nlohmann::ordered_json json = {
       {"seed", options.seed},
       {"rows_train", options.rows_train},
@@ -97,7 +98,7 @@ void write_truth(const ClickOptions& options, const ClickTruth& truth, const std
       {"additive_auc", truth.additive_auc},
       {"additive_log_loss", truth.additive_log_loss},
   };
-  AtomicFile file(path);
+  AtomicFile file(path, existing);
   file.write(json.dump(2) + "\n");
   file.commit();
 }
@@ -237,7 +238,7 @@ void ClickGenerator::write_line(bool clicked) {
 }
 
 ClickTruth write_clicks(const ClickOptions& options, const std::filesystem::path& folder,
-                        const SynthProgress& progress) {
+                        const SynthProgress& progress, Existing existing) {
   constexpr uint64_t kRowsBetweenReports = 4096;
   constexpr size_t kFlushBytes = size_t{1} << 20;
   validate(options);
@@ -249,7 +250,7 @@ ClickTruth write_clicks(const ClickOptions& options, const std::filesystem::path
   uint64_t done = 0;
   for (const Split split : {Split::kTrain, Split::kTest}) {
     const uint64_t rows = split == Split::kTrain ? options.rows_train : options.rows_test;
-    AtomicFile file(folder / (split == Split::kTrain ? "train.tsv" : "test.tsv"));
+    AtomicFile file(folder / (split == Split::kTrain ? "train.tsv" : "test.tsv"), existing);
     std::string text;
     for (uint64_t row = 0; row < rows; ++row) {
       const Click click = generator.click(split, row);
@@ -276,7 +277,7 @@ ClickTruth write_clicks(const ClickOptions& options, const std::filesystem::path
       .additive_auc = additive.auc(),
       .additive_log_loss = additive.loss(),
   };
-  write_truth(options, truth, folder / "truth.json");
+  write_truth(options, truth, folder / "truth.json", existing);
   return truth;
 }
 

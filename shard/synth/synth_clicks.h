@@ -83,6 +83,6 @@ struct ClickTruth {
 
 // Writes train.tsv, test.tsv and truth.json (the returned figures) to `folder`, which is created if needed.
 ClickTruth write_clicks(const ClickOptions& options, const std::filesystem::path& folder,
-                        const SynthProgress& progress = {});
+                        const SynthProgress& progress = {}, Existing existing = Existing::kReplace);
 
 }  // namespace modelet::shard

@@ -87,6 +87,9 @@ class Data(ProgramTest):
             self.assert_refused(2, "train.mlt", *prepare, *force, "--like", "data/train.mlt", "kept.txt", "data/train.mlt")
         self.assert_refused(2, ["same.txt", "--force"], *prepare, "kept.txt", "same.txt")
         self.assertEqual([(self.folder / name).read_bytes() for name in ("kept.txt", "same.txt")], [text, text])
+        # Nor what another program writes at the same time.
+        programs = [self.start(*prepare, "data/train.txt", "raced.mlt") for _ in range(3)]
+        self.assertEqual(sorted(program.end() for program in programs), [0, 2, 2], [str(program) for program in programs])
         (line,) = self.modelet("data", "prepare", "--force", "--json", "kept.txt", "same.txt").events()
         self.assert_documented([line], {"prepared"})
         self.assertEqual((line["rows"], self.described("same.txt")["format"]), (1600, "prepared"))

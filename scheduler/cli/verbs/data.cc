@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/system/file.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/output.h"
 #include "scheduler/client/report.h"
@@ -28,6 +29,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 using shard::Dataset;
+
+// What require_writable() finds free may be taken when it is written.
+Existing existing_files(bool force) { return force ? Existing::kReplace : Existing::kKeep; }
 
 // ---- prepare
 
@@ -60,13 +64,15 @@ void prepare(const PrepareOptions& options) {
   const shard::PrepareProgress progress = tell_preparing(reporter, options.in);
   if (options.like.empty()) {
     const Normalize normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
-    shard::prepare_training_data(options.in, normalize, options.reading.load(), options.out, progress);
+    shard::prepare_training_data(options.in, normalize, options.reading.load(), options.out, progress,
+                                 existing_files(options.force));
   } else {
     const Reading like = reading_of(options.like);
     if (!options.normalize.empty() && options.normalize != spelling(like.normalize))
       throw UsageError(options.like + ": has the normalisation '" + std::string(spelling(like.normalize)) +
                        "', and what is --like it too; leave --normalize out");
-    shard::prepare_data(options.in, like.normalize, like.encoder, options.out, progress);
+    shard::prepare_data(options.in, like.normalize, like.encoder, options.out, progress,
+                        existing_files(options.force));
   }
   const Dataset data = Dataset::open(options.out);
   reporter.clear_progress();
@@ -352,7 +358,8 @@ void synth_clicks(const CLI::App& verb, const SynthVerbOptions& given) {
   if (verb.count("--seed") > 0) options.seed = given.shape.seed;
   const std::vector<std::string> files = output_files(given, {"train.tsv", "test.tsv", "truth.json"});
   Reporter reporter(given.json);
-  const shard::ClickTruth truth = shard::write_clicks(options, given.out, tell_making(reporter, given.out));
+  const shard::ClickTruth truth =
+      shard::write_clicks(options, given.out, tell_making(reporter, given.out), existing_files(given.force));
   reporter.clear_progress();
   if (given.json) return tell_made(files[0], options.rows_train, files[1], options.rows_test);
   std::printf("%s: %llu rows\n%s: %llu rows, %.1f %% of them clicks\n", files[0].c_str(),
@@ -371,7 +378,8 @@ void synth(const CLI::App& verb, const SynthVerbOptions& given) {
       given.text ? output_files(given, {"train.mlt", "test.mlt", "train.txt", "test.txt"})
                  : output_files(given, {"train.mlt", "test.mlt"});
   Reporter reporter(given.json);
-  shard::write_synth(options, given.out, given.text, tell_making(reporter, given.out));
+  shard::write_synth(options, given.out, given.text, tell_making(reporter, given.out),
+                     existing_files(given.force));
   reporter.clear_progress();
   if (given.json) return tell_made(files[0], options.rows_train, files[1], options.rows_test);
   std::cout << files[0] << ": " << options.rows_train << " rows\n"

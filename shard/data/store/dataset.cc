@@ -185,24 +185,25 @@ Dataset Dataset::of(const CsrSamples& samples, Normalize normalize) {
 }
 
 void prepare_training_data(const fs::path& text, Normalize normalize, const Encoding& encoding,
-                           const fs::path& prepared, const PrepareProgress& progress) {
+                           const fs::path& prepared, const PrepareProgress& progress, Existing existing) {
   const Encoding known = known_encoding(text, encoding);
-  if (known.format == DataFormat::kXmc) return prepare_data(text, normalize, {}, prepared, progress);
+  if (known.format == DataFormat::kXmc)
+    return prepare_data(text, normalize, {}, prepared, progress, existing);
   FitProgress fitting;
   if (progress) fitting = [&](uint64_t bytes, double fraction) { progress(0, bytes, fraction); };
   const auto encoder = fit_encoder(known, text, fitting);
-  prepare_text(*encoder->open(text), encoder->state(), prepared, normalize, progress);
+  prepare_text(*encoder->open(text), encoder->state(), prepared, normalize, progress, existing);
 }
 
 void prepare_data(const fs::path& text, Normalize normalize, std::span<const std::byte> encoder,
-                  const fs::path& prepared, const PrepareProgress& progress) {
+                  const fs::path& prepared, const PrepareProgress& progress, Existing existing) {
   refuse_other_kind(text, !encoder.empty());
   if (encoder.empty()) {
     XmcReader reader(text);
-    prepare_text(reader, {}, prepared, normalize, progress);
+    prepare_text(reader, {}, prepared, normalize, progress, existing);
   } else {
     const auto restored = restore_encoder(encoder, "the encoder for " + text.string());
-    prepare_text(*restored->open(text), encoder, prepared, normalize, progress);
+    prepare_text(*restored->open(text), encoder, prepared, normalize, progress, existing);
   }
 }
 

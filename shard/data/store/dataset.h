@@ -119,9 +119,11 @@ Dataset load_queries(const std::filesystem::path& path, Normalize normalize,
 
 // Text -> prepared file, without the cache, as the two functions above do it.
 void prepare_training_data(const std::filesystem::path& text, Normalize normalize, const Encoding& encoding,
-                           const std::filesystem::path& prepared, const PrepareProgress& progress = {});
+                           const std::filesystem::path& prepared, const PrepareProgress& progress = {},
+                           Existing existing = Existing::kReplace);
 void prepare_data(const std::filesystem::path& text, Normalize normalize, std::span<const std::byte> encoder,
-                  const std::filesystem::path& prepared, const PrepareProgress& progress = {});
+                  const std::filesystem::path& prepared, const PrepareProgress& progress = {},
+                  Existing existing = Existing::kReplace);
 
 // Names of labels, line = id; plain, .xz or .gz. Fewer or more lines than `labels` is a FormatError.
 std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels);

@@ -489,12 +489,13 @@ class PreparedWriter::Spool {
 };
 
 PreparedWriter::PreparedWriter(const std::filesystem::path& path, uint64_t features, uint64_t labels,
-                               Normalize normalize, uint64_t sorted_at_once)
+                               Normalize normalize, Existing existing, uint64_t sorted_at_once)
     : path_(path),
       features_(features),
       labels_(labels),
       sorted_at_once_(sorted_at_once),
-      normalize_(normalize) {
+      normalize_(normalize),
+      existing_(existing) {
   MODELET_CHECK(features < kMaxCount && labels < kMaxCount);
   for (auto& spool : spools_) spool = std::make_unique<Spool>(path);
   entries_ = std::make_unique<Spool>(path);
@@ -585,7 +586,7 @@ void PreparedWriter::finish() {
   const auto head_bytes = std::as_bytes(std::span(&head, 1));
   sort_by_label();
   constexpr std::array<std::byte, kCacheLine> kZeros{};
-  AtomicFile file(path_);
+  AtomicFile file(path_, existing_);
   file.write(head_bytes);
   uint64_t end = sizeof head;
   for (size_t i = 0; i < kSections; ++i) {
@@ -605,10 +606,10 @@ void PreparedWriter::finish() {
 }
 
 void prepare_text(SampleReader& reader, std::span<const std::byte> encoder,
-                  const std::filesystem::path& prepared, Normalize normalize,
-                  const PrepareProgress& progress) {
+                  const std::filesystem::path& prepared, Normalize normalize, const PrepareProgress& progress,
+                  Existing existing) {
   constexpr uint64_t kRowsBetweenReports = 4096;
-  PreparedWriter writer(prepared, reader.features(), reader.labels(), normalize);
+  PreparedWriter writer(prepared, reader.features(), reader.labels(), normalize, existing);
   for (Sample sample; reader.next(sample);) {
     writer.add(sample);
     if (progress && writer.rows() % kRowsBetweenReports == 0)

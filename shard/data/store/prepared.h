@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/experiment/experiment.h"
+#include "base/system/file.h"
 #include "shard/data/read/sample.h"
 #include "shard/data/read/sample_reader.h"
 
@@ -122,10 +123,10 @@ class PreparedWriter {
  public:
   // The sections grow in unlinked files beside `path`. finish() joins them and sorts labels by neuron, about
   // `sorted_at_once` entries at a time; 0: kSortedAtOnce or a sixteenth of all, whichever is more. Throws Error
-  // if the disk fails.
+  // if the disk fails. `existing`: see AtomicFile.
   static constexpr uint64_t kSortedAtOnce = uint64_t{16} << 20;  // 64 MiB
   PreparedWriter(const std::filesystem::path& path, uint64_t features, uint64_t labels, Normalize normalize,
-                 uint64_t sorted_at_once = 0);
+                 Existing existing = Existing::kReplace, uint64_t sorted_at_once = 0);
   PreparedWriter(const PreparedWriter&) = delete;
   PreparedWriter& operator=(const PreparedWriter&) = delete;
   ~PreparedWriter();
@@ -149,6 +150,7 @@ class PreparedWriter {
   uint64_t features_, labels_, sorted_at_once_;
   uint64_t rows_ = 0, nonzeros_ = 0, label_entries_ = 0, unknown_labels_ = 0;
   Normalize normalize_;
+  Existing existing_;
   std::array<std::unique_ptr<Spool>, kSections> spools_;
   std::unique_ptr<Spool> entries_;     // LabelEntry, by sample
   std::vector<LabelEntry> of_sample_;  // kept for its memory
@@ -162,6 +164,6 @@ using PrepareProgress = std::function<void(uint64_t rows, uint64_t bytes, double
 // text.
 void prepare_text(SampleReader& reader, std::span<const std::byte> encoder,
                   const std::filesystem::path& prepared, Normalize normalize,
-                  const PrepareProgress& progress = {});
+                  const PrepareProgress& progress = {}, Existing existing = Existing::kReplace);
 
 }  // namespace modelet::shard

@@ -72,6 +72,26 @@ TEST(ErrnoText, SaysWhatToDo) {
   }
 }
 
+TEST_F(FileTest, OfSeveralThatKeepWhatIsThereOneGetsTheName) {
+  const fs::path path = folder_ / "data";
+  AtomicFile first(path, Existing::kKeep), second(path, Existing::kKeep), forced(path);
+  first.write("first");
+  second.write("second");
+  forced.write("forced");
+  second.commit();
+  try {
+    first.commit();
+    ADD_FAILURE() << "has replaced the other file";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr(path.string()), testing::HasSubstr("--force")));
+  }
+  EXPECT_EQ(read_text_file(path), "second");
+  EXPECT_EQ(entries(), 1u);
+  forced.commit();
+  EXPECT_EQ(read_text_file(path), "forced");
+}
+
 TEST_F(FileTest, AtomicFileAppearsOnlyAtCommit) {
   const fs::path path = folder_ / "x";
   std::ofstream(path) << "old";

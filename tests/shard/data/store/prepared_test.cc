@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <sstream>
 
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "shard/data/store/label_spread.h"
+#include "shard/synth/synth_clicks.h"
 #include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
@@ -89,6 +91,28 @@ TEST(Prepared, AnAbandonedWriterLeavesNoFile) {
     writer.add(random_samples(1, 100, 60, 1).front().view());
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Prepared, AFileThatAnotherProgramMakesMeanwhileStays) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "text") << "1 2 2\n0 1:1\n";
+  for (const std::string name : {"data.mlt", "train.mlt", "train.txt", "train.tsv", "truth.json"}) {
+    const auto make = [&](Existing existing) {
+      const auto meanwhile = [&](uint64_t, auto...) { std::ofstream(folder / name) << "of another program"; };
+      if (name == "data.mlt")
+        prepare_data(folder / "text", Normalize::kNone, {}, folder / name, meanwhile, existing);
+      else if (name == "train.mlt" || name == "train.txt")
+        write_synth({.rows_train = 5000, .rows_test = 1}, folder.path(), true, meanwhile, existing);
+      else
+        write_clicks({.rows_train = 5000, .rows_test = 1}, folder.path(), meanwhile, existing);
+      for (const char* other :
+           {"train.mlt", "test.mlt", "train.txt", "test.txt", "train.tsv", "test.tsv", "truth.json"})
+        if (other != name) std::filesystem::remove(folder / other);
+    };
+    EXPECT_THROW(make(Existing::kKeep), UsageError) << name;
+    EXPECT_EQ(bytes_of(folder / name), "of another program") << name;
+    std::filesystem::remove(folder / name);
+  }
 }
 
 TEST(Prepared, KeepsTheEncoderAndWhatItLeftOut) {
@@ -170,7 +194,8 @@ TEST(Prepared, SortedInRangesIsTheSame) {
   const TemporaryFolder folder;
   const auto samples = random_samples(400, 10, 60, 11);
   for (const uint64_t at_once : {uint64_t{1}, uint64_t{50}, PreparedWriter::kSortedAtOnce}) {
-    PreparedWriter writer(folder / std::to_string(at_once), 10, 60, Normalize::kNone, at_once);
+    PreparedWriter writer(folder / std::to_string(at_once), 10, 60, Normalize::kNone, Existing::kReplace,
+                          at_once);
     for (const OwnedSample& sample : samples) writer.add(sample.view());
     writer.finish();
   }
