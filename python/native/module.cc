@@ -7,8 +7,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
 #include "base/error.h"
 #include "base/system/file.h"
+#include "base/text/printable.h"
 #include "base/version.h"
 #include "python/native/model.h"
 #include "python/native/recipe.h"
@@ -21,10 +27,32 @@ using modelet::TemporaryFolder;
 using modelet::python::Model;
 using modelet::python::Samples;
 
+namespace {
+
+// Errors of the system that no function of the engine has put into words, such as a folder that may not be entered.
+void translate_system_error(const std::exception_ptr& thrown, void* type) {
+  const auto fail = [&](const std::string& text) {
+    PyErr_SetString(static_cast<PyObject*>(type), modelet::printable(text).c_str());
+  };
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::filesystem::filesystem_error& error) {
+    fail(error.path1().string() + ": " + error.code().message());
+  } catch (const std::system_error& error) {
+    fail(error.what());
+  }
+}
+
+}  // namespace
+
 NB_MODULE(_modelet, m) {
+#ifdef NDEBUG
+  nb::set_leak_warnings(false);  // of objects that live until Python ends, which is the user's affair
+#endif
   m.attr("__version__") = modelet::kVersion;
   // The type that is registered last is tried first, so the derived type comes last.
-  nb::exception<modelet::Error>(m, "Error", PyExc_RuntimeError);
+  const auto error = nb::exception<modelet::Error>(m, "Error", PyExc_RuntimeError);
+  nb::register_exception_translator(translate_system_error, error.ptr());
   nb::exception<modelet::UsageError>(m, "UsageError", PyExc_ValueError);
 
   nb::class_<TemporaryFolder>(m, "TemporaryFolder", "A folder that belongs to the process that made it.")

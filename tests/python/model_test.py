@@ -66,6 +66,16 @@ def test_errors_say_what_the_program_says(text_experiment, tmp_path):
         modelet.train("nowhere.toml")
     with pytest.raises(modelet.UsageError, match="nodes"):
         modelet.train(text_experiment, nodes=0, out=tmp_path / "no")
+    with pytest.raises(modelet.Error, match="^x+: File name too long$"):  # what the system says
+        modelet.load("x" * 300)
+
+
+def test_the_end_is_quiet(run):
+    """What still holds a model when Python ends is the user's affair, and no leak to warn of."""
+    program = ("import ctypes, modelet, sys; model = modelet.load(sys.argv[1]); "
+               "ctypes.pythonapi.Py_IncRef(ctypes.py_object(model._native))")
+    ended = subprocess.run([sys.executable, "-c", program, str(run.folder)], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_paths_of_every_kind(text_experiment, tmp_path):
