@@ -96,9 +96,9 @@ void Core::tell_again(const Node& node, uint64_t id) {
   const auto found = pool_.runs.find(node.run);
   if (found == pool_.runs.end()) return;
   Run& run = found->second;
-  const Run::Member* member = run.member(id);
-  if (has_ended(run.state) || member == nullptr || node.epoch != run.epoch)
-    pool_.send(node.peer, msg::AbortT{{}, run.id, "the run needs this node no more", node.epoch});
+  const Member* member = run.group().member(id);
+  if (has_ended(run.state()) || member == nullptr || node.epoch != run.epoch())
+    pool_.send(node.peer, msg::AbortT{{}, run.id(), "the run needs this node no more", node.epoch});
   else
     run.tell_again(pool_, *member);
 }
@@ -228,15 +228,13 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   if (message.run == node.run && (message.epoch == 0 || message.epoch == node.epoch)) {
     node.confirmed = true;
     node.step = message.step;
-    if (has_ended(run.state) || node.epoch != run.epoch) return;
-    run.step = std::max(run.step, message.step);
-    run.misses.passed(node.info.name, message.step);
+    if (!has_ended(run.state()) && node.epoch == run.epoch()) run.stepped(node.info.name, message.step);
     return;
   }
   // The node was given a run but works on nothing, or works for a group that has ended: Prepare or RunDone
   // was lost with a connection.
   if (!node.confirmed && pool_.now - node.bound_since <= pool_.options.dead_after) return;
-  Run::Member* member = run.member(found->first);
+  const Member* member = run.group().member(found->first);
   if (member != nullptr && member->done) return;
   node.release();
   node.stray = message.run;
@@ -257,8 +255,8 @@ void Core::on(const std::string& peer, const msg::PreparedT& message) {
   if (node == pool_.nodes.end()) return;
   const auto run = pool_.runs.find(message.run);
   const bool is_meant = run != pool_.runs.end() && node->second.run == message.run &&
-                        run->second.state == msg::RunState::Forming && run->second.epoch == message.epoch;
-  Run::Member* member = is_meant ? run->second.member(node->first) : nullptr;
+                        run->second.state() == msg::RunState::Forming && run->second.epoch() == message.epoch;
+  const Member* member = is_meant ? run->second.group().member(node->first) : nullptr;
   if (member == nullptr) return ignore(node->second, "a report of readiness");
   run->second.prepared(pool_, *member, message);
 }
@@ -274,10 +272,10 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
   const auto text = is_log ? kept_lines(message.log) : kept_event(message.json);
   // The event was sent again, or a former scheduler wrote it down and died before it could confirm it.
   if (!text || (message.number != 0 && message.number <= node->second.last_event) ||
-      run.has_heard(agent, message.number))
+      run.journal().has(agent, message.number))
     return ignore(node->second, "an event");
-  if (!is_log && (has_ended(run.state) || run.member(node->first) == nullptr ||
-                  (message.epoch != 0 && message.epoch != run.epoch)))
+  if (!is_log && (has_ended(run.state()) || run.group().member(node->first) == nullptr ||
+                  (message.epoch != 0 && message.epoch != run.epoch())))
     return ignore(node->second, "an event");
   node->second.last_event = std::max(node->second.last_event, message.number);
   if (is_log) return keep_log(node->second, run, *text);
@@ -289,11 +287,11 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
 void Core::keep_log(Node& node, const Run& run, const std::string& lines) {
   const std::string& name = node.info.name;
   const bool has_worked_for_it =
-      run.has_worked.contains(name) ||
-      std::ranges::find(run.members, name, &Run::Member::name) != run.members.end();
+      run.group().has_been_ready(name) ||
+      std::ranges::find(run.group().members(), name, &Member::name) != run.group().members().end();
   if (pool_.options.has_ledger && has_worked_for_it && !lines.empty() &&
       node.may_log(lines.size(), pool_.now))
-    pool_.changes.logs.push_back({run.id, name, lines});
+    pool_.changes.logs.push_back({run.id(), name, lines});
 }
 
 void Core::on(const std::string& peer, const msg::RunDoneT& message) {
@@ -311,9 +309,9 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
       message.outcome > msg::Outcome::Failed)
     return ignore(node, "a report of an end");
   Run& run = pool_.runs.at(message.run);
-  Run::Member* member = run.member(found->first);
+  const Member* member = run.group().member(found->first);
   if (member != nullptr && member->done) return ignore(node, "a report of an end");
-  if (member != nullptr && run.epoch == message.epoch)
+  if (member != nullptr && run.epoch() == message.epoch)
     run.member_done(pool_, *member, message);
   else
     node.release();  // the run has another group by now
@@ -360,11 +358,11 @@ void Core::on(const std::string& peer, const msg::PeerMissedT& message) {
   if (node == pool_.nodes.end()) return;
   const auto run = pool_.runs.find(message.run);
   if (run == pool_.runs.end() || node->second.run != message.run || node->second.epoch != message.epoch ||
-      run->second.epoch != message.epoch || message.rank >= run->second.members.size())
+      run->second.epoch() != message.epoch || message.rank >= run->second.group().members().size())
     return ignore(node->second, "a report of a missed rank");
   if (!message.over && message.step < node->second.step)  // it has got on since
     return ignore(node->second, "a report of a missed rank");
-  const Run::Member& member = run->second.members[message.rank];
+  const Member& member = run->second.group().members()[message.rank];
   if (message.over)
     run->second.member_found(pool_, node->second.info.name, member);
   else
@@ -383,7 +381,8 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
     files.keep = files.keep || message.keep;
     // A member reports the files of its own rank. A node that is no longer a member may still have brought
     // files to the store.
-    const bool own = message.rank < run.members.size() && run.members[message.rank].node == node->first;
+    const std::vector<Member>& members = run.group().members();
+    const bool own = message.rank < members.size() && members[message.rank].node == node->first;
     const std::string& name = node->second.info.name;
     // An empty name is the scheduler's store.
     for (comm::SnapshotFile& file : files.files)
@@ -419,8 +418,7 @@ void Core::remove_node(Nodes::iterator node, const std::string& why) {
   if (const auto name = pool_.names.find(gone.info.name); name != pool_.names.end())
     name->second.used = pool_.now;
   pool_.remove(id);
-  for (auto& [run_id, run] : pool_.runs)
-    if (run.snapshots.holder_gone(gone.info.name)) pool_.changed_runs.insert(run_id);
+  for (auto& [run_id, run] : pool_.runs) run.holder_gone(pool_, gone.info.name);
   for (const uint64_t run_id : {gone.run, gone.planned_for})
     if (const auto run = pool_.runs.find(run_id); run != pool_.runs.end())
       run->second.node_gone(pool_, id, gone.info.name, why);

@@ -30,25 +30,23 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
   require_key_of(comm::Role::kUser);
   // The client did not get the answer, so it asks again over a new connection.
   if (const Run* known = submitted_with(message.token); known != nullptr)
-    return pool_.send(peer, msg::AcceptedT{{}, known->id, message.token});
-  Run run{.submitter = sender_.name, .submit = message, .submitted_at = pool_.utc(), .submitted = pool_.now};
+    return pool_.send(peer, msg::AcceptedT{{}, known->id(), message.token});
+  Run run(pool_.next_run, sender_.name, message, pool_.utc());
   try {
-    Submission submission = checked_submission(message, pool_.options.data_port);
-    run.experiment = std::move(submission.experiment);
-    run.shape = submission.shape;
-    run.submit.resume_files = std::move(submission.resume_snapshot);
-    run.resume_files = std::move(submission.resume_files);
+    run.accept(checked_submission(message, pool_.options.data_port));
     check_submission(message, run);
   } catch (const Error& error) {
     return pool_.send(peer, msg::RefusedT{{}, kept_text(error.what())});
   }
   if (std::string why; !make_room_for_run(run.holding(), why)) return refuse(peer, why);
-  run.id = pool_.next_run++;
+  const uint64_t id = pool_.next_run++;
   pool_.changes.pool = pool_.record();
-  pool_.changed_runs.insert(run.id);
-  pool_.log(fmt::format("run {} '{}' submitted{}", run.id, message.name, with_key(sender_)));
-  pool_.send(peer, msg::AcceptedT{{}, run.id, message.token});
-  pool_.count(pool_.runs.emplace(run.id, std::move(run)).first->second);
+  pool_.changed_runs.insert(id);
+  pool_.log(fmt::format("run {} '{}' submitted{}", id, message.name, with_key(sender_)));
+  pool_.send(peer, msg::AcceptedT{{}, id, message.token});
+  Run& accepted = pool_.runs.emplace(id, std::move(run)).first->second;
+  accepted.begin(pool_.now);
+  accepted.count(pool_);
   queue_moves_ = true;
 }
 
@@ -56,7 +54,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
 const Run* Core::submitted_with(uint64_t token) const {
   if (token == 0) return nullptr;
   const auto found = std::ranges::find_if(pool_.runs, [&](const auto& entry) {
-    return entry.second.submit.token == token && entry.second.submitter == sender_.name;
+    return entry.second.submit().token == token && entry.second.submitter() == sender_.name;
   });
   return found == pool_.runs.end() ? nullptr : &found->second;
 }
@@ -90,7 +88,7 @@ bool Core::make_room_for_run(const Holding& wanted, std::string& why) {
   std::set<uint64_t> have_nodes;
   for (const auto& [id, node] : pool_.nodes) have_nodes.insert(node.run);
   std::map<std::string, uint64_t> runs_of{{sender_.name, 1}};  // with the new one
-  for (const auto& [id, run] : pool_.runs) ++runs_of[run.submitter];
+  for (const auto& [id, run] : pool_.runs) ++runs_of[run.submitter()];
   for (;;) {
     const bool has_bytes = pool_.has_room(sender_.name, bytes, why);
     if (has_bytes && pool_.runs.size() < pool_.options.max_runs) return true;
@@ -101,23 +99,24 @@ bool Core::make_room_for_run(const Holding& wanted, std::string& why) {
     auto oldest = pool_.runs.end();
     for (auto each = pool_.runs.begin(); each != pool_.runs.end(); ++each) {
       const auto& [id, run] = *each;
-      if (!has_ended(run.state) || have_nodes.contains(id)) continue;
-      if (is_own_fault && run.submitter != sender_.name) continue;
-      if (oldest == pool_.runs.end() || share(run.submitter) > share(oldest->second.submitter)) oldest = each;
+      if (!has_ended(run.state()) || have_nodes.contains(id)) continue;
+      if (is_own_fault && run.submitter() != sender_.name) continue;
+      if (oldest == pool_.runs.end() || share(run.submitter()) > share(oldest->second.submitter()))
+        oldest = each;
     }
     if (oldest == pool_.runs.end()) {
       if (has_bytes)
         why = fmt::format("{} runs are waiting or running, no more are accepted", pool_.runs.size());
       return false;
     }
-    --runs_of[oldest->second.submitter];
+    --runs_of[oldest->second.submitter()];
     forget_run(oldest);
   }
 }
 
 void Core::forget_run(std::map<uint64_t, Run>::iterator run) {
   pool_.changes.forgotten_runs.push_back(run->first);
-  pool_.accounts.change(run->second.submitter, run->second.counted, {});
+  pool_.accounts.change(run->second.submitter(), run->second.counted(), {});
   pool_.runs.erase(run);
 }
 
@@ -135,7 +134,7 @@ void Core::on(const std::string& peer, const msg::ListRunsT&) {
   for (auto each = pool_.runs.rbegin(); each != pool_.runs.rend(); ++each) {
     const Run& run = each->second;
     auto status = std::make_unique<msg::RunStatusT>(run.status(pool_.now));
-    if (!may_lead(sender_, run.submitter)) status->detail.clear();
+    if (!may_lead(sender_, run.submitter())) status->detail.clear();
     if (!has_room(status->detail.size())) status->detail = printable(status->detail, kShort);
     size_t of_names = 0;
     for (const std::string& name : status->node_names) of_names += name.size() + kAroundText;
@@ -162,20 +161,20 @@ Run* Core::run_of_user(const std::string& peer, uint64_t id, const char* verb) {
     return nullptr;
   }
   Run& run = found->second;
-  if (may_lead(sender_, run.submitter)) return &run;
+  if (may_lead(sender_, run.submitter())) return &run;
   refuse(peer, fmt::format(
                    "run {} belongs to the key '{}', and this is '{}': only that key, or an administrator's, "
                    "may {} it",
-                   id, kept_text(run.submitter), kept_text(sender_.name), verb));
+                   id, kept_text(run.submitter()), kept_text(sender_.name), verb));
   return nullptr;
 }
 
 void Core::on(const std::string& peer, const msg::WatchT& message) {
   Run* run = run_of_user(peer, message.run, "watch");
   if (run == nullptr) return;
-  const bool is_new = !has_ended(run->state) && !run->watchers.contains(peer);
+  const bool is_new = !has_ended(run->state()) && !run->journal().is_watched_by(peer);
   if (std::string why; is_new && !pool_.has_room(sender_.name, {.watches = 1}, why)) return refuse(peer, why);
-  for (const RunEventRecord& event : run->events) pool_.send(peer, run->event_message(event));
+  for (const RunEventRecord& event : run->journal().events()) pool_.send(peer, message_of(event));
   if (is_new) run->add_watcher(pool_, peer, sender_.name);
   pool_.send(peer, run->status(pool_.now));
 }
@@ -215,20 +214,17 @@ void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
 void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
   const Run* run = run_of_user(peer, message.run, "fetch the files of");
   if (run == nullptr) return;
-  std::vector<comm::Snapshot> newest_first(run->snapshots.stable().rbegin(), run->snapshots.stable().rend());
+  std::vector<comm::Snapshot> newest_first(run->snapshots().stable().rbegin(),
+                                           run->snapshots().stable().rend());
   msg::RunFilesT answer;
-  answer.run = run->id;
+  answer.run = run->id();
   answer.snapshots = comm::format_snapshots(newest_first, kMostSnapshotBytes);  // the oldest may not fit
-  answer.experiment = run->submit.experiment;
+  answer.experiment = run->submit().experiment;
   std::set<std::string> holders;
   for (const comm::Snapshot& snapshot : newest_first)
     for (const comm::SnapshotFile& file : snapshot.files)
       holders.insert(file.holders.begin(), file.holders.end());
-  for (const auto& [id, node] : pool_.nodes)
-    if (holders.contains(node.info.name) && !node.info.holder_endpoint.empty())
-      answer.holders.push_back(std::make_unique<msg::HolderT>(msg::HolderT{
-          {}, node.info.name, node.info.holder_endpoint, node.info.holder_key, node.info.fetch_key}));
-  if (holders.contains("")) answer.holders.push_back(std::make_unique<msg::HolderT>());
+  answer.holders = pool_.holders(holders);
   pool_.send(peer, std::move(answer));
 }
 
@@ -237,23 +233,24 @@ void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
 void Core::on(const std::string& peer, const msg::FindRunLogT& message) {
   const Run* run = run_of_user(peer, message.run, "read the log of");
   if (run == nullptr) return;
-  const bool is_at_hand =
-      message.node.empty() && (run->events.empty() || run->events.front().number <= message.offset + 1);
+  const Journal& journal = run->journal();
+  const bool is_at_hand = message.node.empty() &&
+                          (journal.events().empty() || journal.events().front().number <= message.offset + 1);
   if (pool_.options.has_ledger && !is_at_hand)
     return pool_.actions.push_back(
-        ReadLog{peer, run->id, message.node, message.offset, has_ended(run->state), run->last_event});
+        ReadLog{peer, run->id(), message.node, message.offset, has_ended(run->state()), journal.last()});
   if (!message.node.empty())
     return refuse(peer, "this scheduler keeps no logs of nodes: start modelet-scheduler with --state");
   msg::RunLogT log;
-  log.run = run->id;
+  log.run = run->id();
   log.next = message.offset;
-  for (const RunEventRecord& event : run->events) {
+  for (const RunEventRecord& event : journal.events()) {
     if (event.number <= message.offset) continue;
     if (log.text.size() + event.text.size() > kMostLogBytes) break;
     log.text += event.text + '\n';
     log.next = event.number;
   }
-  log.complete = has_ended(run->state) && log.next == run->last_event;
+  log.complete = has_ended(run->state()) && log.next == journal.last();
   pool_.send(peer, std::move(log));
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "scheduler/access/permission.h"
-#include "scheduler/core/run/run_record.h"
 #include "scheduler/core/values/text.h"
 
 namespace modelet::scheduler {
@@ -50,7 +49,7 @@ std::vector<Action> Core::take() {
   Records records = std::exchange(pool_.changes, {});
   for (const uint64_t id : std::exchange(pool_.changed_runs, {}))
     if (const auto run = pool_.runs.find(id); run != pool_.runs.end())
-      records.runs.push_back(record_of(run->second, pool_.now));
+      records.runs.push_back(run->second.record(pool_.now));
   std::vector<Action> actions = std::exchange(pool_.actions, {});
   if (!records.empty()) actions.insert(actions.begin(), Persist{std::move(records)});
   return actions;
@@ -193,8 +192,8 @@ std::vector<msg::NodeStatusT> Core::nodes() const {
 std::map<std::string, std::string> Core::data_in_use() const {
   std::map<std::string, std::string> addresses;
   for (const auto& [id, run] : pool_.runs)
-    if (!has_ended(run.state))
-      for (const std::string& address : run.stored_data()) addresses.insert({address, run.submitter});
+    if (!has_ended(run.state()))
+      for (const std::string& address : run.stored_data()) addresses.insert({address, run.submitter()});
   return addresses;
 }
 
@@ -219,9 +218,9 @@ std::multimap<std::string, std::string> Core::files_of_agents() const {
 std::multimap<std::string, std::string> Core::results() const {
   std::multimap<std::string, std::string> addresses;
   for (const auto& [id, run] : pool_.runs)
-    for (const comm::Snapshot& snapshot : run.snapshots.stable())
+    for (const comm::Snapshot& snapshot : run.snapshots().stable())
       for (const comm::SnapshotFile& file : snapshot.files)
-        if (snapshot.keep) addresses.insert({comm::to_text(file.content), run.submitter});
+        if (snapshot.keep) addresses.insert({comm::to_text(file.content), run.submitter()});
   return addresses;
 }
 

@@ -18,9 +18,7 @@ bool has_group(RunState state) {
 
 bool is_reserved(const Pool& pool, uint64_t node, uint64_t run) {
   const auto found = pool.runs.find(run);
-  return found != pool.runs.end() && found->second.planning &&
-         std::ranges::find(found->second.planning->nodes, node, &Run::Member::node) !=
-             found->second.planning->nodes.end();
+  return found != pool.runs.end() && found->second.planning().includes(node);
 }
 
 std::string broken_by_node(const Pool& pool, uint64_t id, const Node& node) {
@@ -31,7 +29,7 @@ std::string broken_by_node(const Pool& pool, uint64_t id, const Node& node) {
     const auto run = pool.runs.find(node.run);
     if (run == pool.runs.end())
       return "1: " + named(fmt::format("works for run {}, which does not exist", node.run));
-    if (run->second.state == RunState::Queued)
+    if (run->second.state() == RunState::Queued)
       return "1: " + named(fmt::format("works for run {}, which is queued", node.run));
     if (node.planned_for != 0)
       return "1: " +
@@ -50,7 +48,7 @@ std::string broken_by_node(const Pool& pool, uint64_t id, const Node& node) {
 }  // namespace
 
 void Invariants::begin(const Pool& restored) {
-  for (const auto& [id, run] : restored.runs) seen_[id].epoch = run.epoch;
+  for (const auto& [id, run] : restored.runs) seen_[id].epoch = run.epoch();
 }
 
 std::string Invariants::broken_by(const Pool& pool) {
@@ -81,30 +79,32 @@ std::string Invariants::broken_by_actions(const Pool& pool) {
 }
 
 std::string Invariants::broken_by_run(const Pool& pool, const Run& run) {
-  Seen& seen = seen_[run.id];
-  if (seen.ended && (run.state != seen.state || run.step != seen.step || run.detail != seen.detail))
-    return fmt::format("2: run {} has ended ({}, '{}') and changed ({}, '{}')", run.id,
-                       state_name(seen.state), seen.detail, state_name(run.state), run.detail);
-  if (run.epoch < seen.epoch)
-    return fmt::format("4: the epoch of run {} went from {} to {}", run.id, seen.epoch, run.epoch);
-  seen.epoch = run.epoch;
-  if (!seen.ended && has_ended(run.state)) {
+  Seen& seen = seen_[run.id()];
+  if (seen.ended && (run.state() != seen.state || run.step() != seen.step || run.detail() != seen.detail))
+    return fmt::format("2: run {} has ended ({}, '{}') and changed ({}, '{}')", run.id(),
+                       state_name(seen.state), seen.detail, state_name(run.state()), run.detail());
+  if (run.epoch() < seen.epoch)
+    return fmt::format("4: the epoch of run {} went from {} to {}", run.id(), seen.epoch, run.epoch());
+  seen.epoch = run.epoch();
+  if (!seen.ended && has_ended(run.state())) {
     seen.ended = true;
-    seen.state = run.state;
-    seen.step = run.step;
-    seen.detail = run.detail;
+    seen.state = run.state();
+    seen.step = run.step();
+    seen.detail = run.detail();
   }
-  if (!has_group(run.state)) return "";
-  for (const Run::Member& member : run.members) {
+  if (!has_group(run.state())) return "";
+  for (const Member& member : run.group().members()) {
     const auto node = pool.nodes.find(member.node);
     const bool works =
-        node != pool.nodes.end() && node->second.run == run.id && node->second.epoch == run.epoch;
+        node != pool.nodes.end() && node->second.run == run.id() && node->second.epoch == run.epoch();
     const bool may_come_back = member.node == 0 && pool.awaits_members;
     if (!works && !member.done && !may_come_back)
-      return fmt::format("3: run {} ({}) waits for node '{}', which does not work for it", run.id,
-                         state_name(run.state), member.name);
+      return fmt::format("3: run {} ({}) waits for node '{}', which does not work for it", run.id(),
+                         state_name(run.state()), member.name);
   }
-  return run.members.empty() ? fmt::format("3: run {} ({}) has no nodes", run.id, state_name(run.state)) : "";
+  return run.group().members().empty()
+             ? fmt::format("3: run {} ({}) has no nodes", run.id(), state_name(run.state()))
+             : "";
 }
 
 }  // namespace modelet::scheduler

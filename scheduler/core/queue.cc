@@ -18,9 +18,9 @@ void Core::start_waiting_runs() {
   if (judge_at_ != 0) return;  // agents of a former scheduler are still coming back
   std::vector<Run*> queue;
   for (auto& [id, run] : pool_.runs)
-    if (run.is_waiting() && !run.planning) queue.push_back(&run);
+    if (run.is_waiting() && !run.planning().is_open()) queue.push_back(&run);
   std::ranges::stable_sort(
-      queue, [](const Run* a, const Run* b) { return a->submit.priority > b->submit.priority; });
+      queue, [](const Run* a, const Run* b) { return a->submit().priority > b->submit().priority; });
   std::optional<FreeNodes> now_free(std::in_place, pool_, 0);
   std::vector<const Run*> held_up;
   // Those of them that hold up more than all before them: how many nodes they leave to runs behind them.
@@ -40,17 +40,15 @@ void Core::start_waiting_runs() {
         held_up.push_back(run);
         hold_up(run);
       }
-      if (run->state == comm::control::RunState::Queued)
-        run->detail = can_get ? fmt::format("waits for {}, {} of the pool's {} free", nodes_text(wanted),
-                                            free == 1 ? "1 is" : fmt::format("{} are", free), present)
-                              : fmt::format("waits for {}, the pool has {}", nodes_text(wanted), present);
+      run->explain_wait(can_get ? fmt::format("waits for {}, {} of the pool's {} free", nodes_text(wanted),
+                                              free == 1 ? "1 is" : fmt::format("{} are", free), present)
+                                : fmt::format("waits for {}, the pool has {}", nodes_text(wanted), present));
       continue;
     }
     const auto before =
         std::ranges::find_if(strictest, [&](const auto& each) { return each.first < wanted; });
     if (before != strictest.end()) {
-      if (run->state == comm::control::RunState::Queued)
-        run->detail = fmt::format("waits behind run {}", before->second->id);
+      run->explain_wait(fmt::format("waits behind run {}", before->second->id()));
       continue;
     }
     run->place(pool_);

@@ -7,7 +7,6 @@
 #include <exception>
 
 #include "scheduler/core/core.h"
-#include "scheduler/core/run/run_record.h"
 #include "scheduler/core/submission.h"
 #include "scheduler/core/values/text.h"
 
@@ -32,27 +31,18 @@ Core::Core(const CoreOptions& options, const Records& restored) : pool_(options)
   for (const DrainRecord& each : restored.drains) pool_.drained.insert(each.name);
   for (const RunRecord& record : restored.runs) restore(record);
   for (const RunEventRecord& event : restored.events)
-    if (const auto run = pool_.runs.find(event.run); run != pool_.runs.end()) {
-      run->second.last_event = std::max(run->second.last_event, event.number);
-      if (uint64_t& last = run->second.heard[event.agent]; event.agent_number > last)
-        last = event.agent_number;
-      run->second.keep_event(pool_, event);
-    }
+    if (const auto run = pool_.runs.find(event.run); run != pool_.runs.end())
+      run->second.restore_event(pool_, event);
   invariants_.begin(pool_);
 }
 
 void Core::restore(const RunRecord& record) {
   try {
-    Run run = parse_run(record);
-    if (has_ended(run.state) || run.snapshots.stable_step() > 0) run.forget_beginning();
-    Submission submission = checked_submission(run.submit, pool_.options.data_port);
-    run.experiment = std::move(submission.experiment);
-    run.shape = submission.shape;
-    run.submit.resume_files = std::move(submission.resume_snapshot);
-    run.resume_files = std::move(submission.resume_files);
-    pool_.awaits_members = pool_.awaits_members || !has_ended(run.state);
-    pool_.next_run = std::max(pool_.next_run, run.id + 1);
-    pool_.count(pool_.runs.emplace(run.id, std::move(run)).first->second);
+    Run run(record);
+    run.accept(checked_submission(run.submit(), pool_.options.data_port));
+    pool_.awaits_members = pool_.awaits_members || !has_ended(run.state());
+    pool_.next_run = std::max(pool_.next_run, record.id + 1);
+    pool_.runs.emplace(record.id, std::move(run)).first->second.count(pool_);
   } catch (const std::exception& error) {
     pool_.log(
         fmt::format("run {} of a former scheduler is given up: {}", record.id, kept_text(error.what())));
@@ -63,25 +53,23 @@ void Core::restore(const RunRecord& record) {
 void Core::begin() {
   has_begun_ = true;
   judge_at_ = pool_.awaits_members ? pool_.now + pool_.options.dead_after : 0;
-  for (auto& [id, run] : pool_.runs) {
-    run.submitted += pool_.now;
-    run.ended = run.stop_asked = run.last_news = pool_.now;
-  }
+  for (auto& [id, run] : pool_.runs) run.begin(pool_.now);
 }
 
 // Takes over an agent that is a member of a group which goes on working, or which was to be formed anew
 // anyway.
 void Core::take_over(uint64_t node, const msg::RegisterT& message) {
   for (auto& [id, run] : pool_.runs) {
-    if (has_ended(run.state) || run.is_waiting()) continue;
+    if (has_ended(run.state()) || run.is_waiting()) continue;
+    const std::vector<Member>& members = run.group().members();
     const auto member = std::ranges::find_if(
-        run.members, [&](const Run::Member& each) { return each.node == 0 && each.name == message.name; });
-    if (member == run.members.end()) continue;
-    const bool works_for_it = message.run == id && message.epoch == run.epoch;
+        members, [&](const Member& each) { return each.node == 0 && each.name == message.name; });
+    if (member == members.end()) continue;
+    const bool works_for_it = message.run == id && message.epoch == run.epoch();
     // The same process without a run: its job has ended, and its next message says how. (Another process
     // under this name never had the job.) If the group is to be formed anew, nobody waits for that message,
     // so the node is free.
-    const bool is_awaited = run.state == msg::RunState::Running || run.state == msg::RunState::Stopping;
+    const bool is_awaited = run.state() == msg::RunState::Running || run.state() == msg::RunState::Stopping;
     const bool has_ended_there = is_awaited && message.run == 0 && message.incarnation == member->incarnation;
     if (!works_for_it && !has_ended_there) continue;
     run.member_returned(pool_, *member, node);

@@ -61,6 +61,18 @@ bool Pool::is_there(const std::string& holder) const {
   return holder.empty() ? options.data_port != 0 : node_ids.contains(holder);
 }
 
+std::vector<std::unique_ptr<comm::control::HolderT>> Pool::holders(
+    const std::set<std::string>& wanted) const {
+  using comm::control::HolderT;
+  std::vector<std::unique_ptr<HolderT>> holders;
+  for (const auto& [id, node] : nodes)
+    if (const auto& info = node.info; wanted.contains(info.name) && !info.holder_endpoint.empty())
+      holders.push_back(std::make_unique<HolderT>(
+          HolderT{{}, info.name, info.holder_endpoint, info.holder_key, info.fetch_key}));
+  if (wanted.contains("")) holders.push_back(std::make_unique<HolderT>());
+  return holders;
+}
+
 std::vector<uint64_t> Pool::free_nodes() const {
   std::vector<uint64_t> free;
   for (const auto& [id, node] : nodes)
@@ -102,22 +114,16 @@ size_t Pool::nodes_to_spare(uint64_t taker) const {
   size_t spare = nodes_now.free();
   if (spare == 0) return 0;
   for (const auto& [id, run] : runs)
-    if (id != taker && run.is_waiting() && !run.planning)
+    if (id != taker && run.is_waiting() && !run.planning().is_open())
       spare = std::min(spare, nodes_now.left_by(run.wanted_nodes(options.max_nodes, nodes_now.present())));
   return spare;
-}
-
-void Pool::count(Run& run) {
-  const Holding now_held = run.holding();
-  accounts.change(run.submitter, run.counted, now_held);
-  run.counted = now_held;
 }
 
 void Pool::shorten_old_logs(const std::string& key) {
   size_t whole = 0;
   for (auto each = runs.rbegin(); each != runs.rend(); ++each) {
     Run& run = each->second;
-    if (run.submitter != key || !has_ended(run.state) || run.has_short_log) continue;
+    if (run.submitter() != key || !has_ended(run.state()) || run.journal().is_short()) continue;
     if (++whole > options.max_whole_logs) run.shorten_log(*this);
   }
 }

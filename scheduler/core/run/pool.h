@@ -146,12 +146,15 @@ struct Pool {
   // end(): there is none.
   std::map<uint64_t, Node>::iterator node_named(const std::string& name);
   bool is_there(const std::string& holder) const;  // whether it can be asked for files; "" is the store
+  Snapshots::IsThere there() const {
+    return [this](const std::string& holder) { return is_there(holder); };
+  }
+  // Where those of `names` that hold files can be asked for them.
+  std::vector<std::unique_ptr<comm::control::HolderT>> holders(const std::set<std::string>& names) const;
   std::vector<uint64_t> free_nodes() const;
   size_t willing_nodes() const;
   // How many free nodes run `taker` may take without any run that waits having to wait longer.
   size_t nodes_to_spare(uint64_t taker) const;
-  // Counts anew what the run holds.
-  void count(Run& run);
   // Of the logs of the key's ended runs only the newest stay whole.
   void shorten_old_logs(const std::string& key);
   // Whether there is room for `more` of this key's. If not, `why` says of what the key has, or all keys together

@@ -13,8 +13,6 @@ namespace modelet::scheduler {
 namespace {
 
 using comm::control::RunState;
-using Purpose = Run::Planning::Purpose;
-using Reason = Run::Regroup::Reason;
 
 constexpr double kLeastGain = 0.05;  // of the step time, for a new plan
 constexpr double kMostSpeed = 1e6;   // Member::speed is in [1 / kMostSpeed, kMostSpeed]
@@ -22,17 +20,17 @@ constexpr double kMostSpeed = 1e6;   // Member::speed is in [1 / kMostSpeed, kMo
 }  // namespace
 
 void Run::observe(Pool& pool, const comm::control::RunEventT& progress) {
-  if (progress.times.size() != members.size() || !std::ranges::all_of(progress.times, is_plausible)) return;
-  for (size_t i = 0; i < members.size(); ++i)
-    if (Node* node = pool.node(members[i].node); node != nullptr && node->run == id)
+  if (progress.times.size() != members().size() || !std::ranges::all_of(progress.times, is_plausible)) return;
+  for (size_t i = 0; i < members().size(); ++i)
+    if (Node* node = pool.node(members()[i].node); node != nullptr && node->run == id_)
       node->times = progress.times[i];
-  balance.add(pool.now, progress.times);
-  if (planning || !is_measure(progress.seconds_left)) return;
+  balance_.add(pool.now, progress.times);
+  if (planning_.is_open() || !is_measure(progress.seconds_left)) return;
   look_for_help(pool, progress.seconds_left);
-  if (planning || replans >= pool.options.most_replans) return;
-  const std::vector<double> measured = balance.lasting(pool.now, pool.options.replan_after);
+  if (planning_.is_open() || replans_ >= pool.options.most_replans) return;
+  const std::vector<double> measured = balance_.lasting(pool.now, pool.options.replan_after);
   if (measured.empty()) return;
-  balance.forget();  // a new plan may be worth it when this has lasted for as long again
+  balance_.forget();  // a new plan may be worth it when this has lasted for as long again
   look_for_gain(pool, measured, progress.seconds_left);
 }
 
@@ -42,14 +40,14 @@ void Run::observe(Pool& pool, const comm::control::RunEventT& progress) {
 // to differ from what it says of itself as much as the members other than the slowest do in the mean; without
 // other members, not at all.
 void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double seconds_left) {
-  if (std::ranges::any_of(members, &Member::done)) return;
-  const size_t others = members.size() - 1;
-  Planning next{.purpose = Purpose::kGain, .seconds_left = seconds_left};
+  if (group_.is_one_done()) return;
+  const size_t others = members().size() - 1;
+  Planning::Wanted next{.purpose = Purpose::kGain, .seconds_left = seconds_left};
   next.slowest = static_cast<size_t>(std::ranges::max_element(measured) - measured.begin());
   next.slowest_seconds = measured[next.slowest];
   double faster = 0, speed = 0;  // means of the others: relative to the plan, and Member::speed
-  for (size_t i = 0; i < members.size(); ++i) {
-    const Member& now = members[i];
+  for (size_t i = 0; i < members().size(); ++i) {
+    const Member& now = members()[i];
     if (measured[i] <= 0 || now.planned_seconds <= 0) return;
     Member again{.node = now.node, .name = now.name, .measured = true};
     again.speed = std::clamp(now.speed * now.planned_seconds / measured[i], 1 / kMostSpeed, kMostSpeed);
@@ -60,13 +58,13 @@ void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double 
     next.nodes.push_back(std::move(again));
   }
   if (others == 0) faster = speed = 1;
-  next.slower = faster * members[next.slowest].speed / next.nodes[next.slowest].speed;
+  next.slower = faster * members()[next.slowest].speed / next.nodes[next.slowest].speed;
   // Replicas must have the same number of nodes, so a single spare node cannot join a run with replicas.
-  if (experiment.cluster.replicas == 1)
-    for (size_t newcomers = pool.nodes_to_spare(id); const Member& free : spare) {
+  if (replicas() == 1)
+    for (size_t newcomers = pool.nodes_to_spare(id_); const Member& free : group_.spare()) {
       if (newcomers == 0) break;
       const Node* node = pool.node(free.node);
-      if (node == nullptr || !node->is_free() || is_left_out(pool, free.name)) continue;
+      if (node == nullptr || !node->is_free() || exclusions_.has(free.name, pool.now)) continue;
       next.nodes.push_back(free);
       if (!free.measured) next.nodes.back().speed = speed;
       --newcomers;
@@ -76,49 +74,50 @@ void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double 
 
 // Asks for a plan with nodes that became free, or joined the pool, since the group was formed.
 void Run::look_for_help(Pool& pool, double seconds_left) {
-  if (std::ranges::any_of(members, &Member::done)) return;
-  const size_t replicas = experiment.cluster.replicas;
+  if (group_.is_one_done()) return;
   std::vector<uint64_t> free = nodes_that_may_join(pool);
   std::erase_if(free, [&](uint64_t node) {
-    return no_help.contains(node) || std::ranges::find(spare, node, &Member::node) != spare.end();
+    return no_help_.contains(node) ||
+           std::ranges::find(group_.spare(), node, &Member::node) != group_.spare().end();
   });
-  const size_t most = most_nodes(pool.options.max_nodes), room = most - std::min(most, members.size());
-  const size_t more = std::min({free.size(), room, pool.nodes_to_spare(id)}) / replicas * replicas;
+  const size_t most = most_nodes(pool.options.max_nodes), room = most - std::min(most, members().size());
+  const size_t more = std::min({free.size(), room, pool.nodes_to_spare(id_)}) / replicas() * replicas();
   if (more == 0) return;
-  Planning next{.purpose = Purpose::kGain, .nodes = members, .seconds_left = seconds_left};
-  for (const Member& each : members)
-    if (each.planned_seconds > members[next.slowest].planned_seconds)
-      next.slowest = static_cast<size_t>(&each - members.data());
-  next.slowest_seconds = members[next.slowest].planned_seconds;
+  Planning::Wanted next{.purpose = Purpose::kGain, .nodes = members(), .seconds_left = seconds_left};
+  for (const Member& each : members())
+    if (each.planned_seconds > members()[next.slowest].planned_seconds)
+      next.slowest = static_cast<size_t>(&each - members().data());
+  next.slowest_seconds = members()[next.slowest].planned_seconds;
   for (const uint64_t node : choose(pool, std::move(free), more)) {
-    no_help.insert(node);
+    no_help_.insert(node);
     next.nodes.push_back({.node = node, .name = pool.nodes.at(node).info.name});
   }
   ask_for_plan(pool, std::move(next));
 }
 
-void Run::stop_for_gain(Pool& pool, Planning wanted, const Plan& plan) {
-  if (state != RunState::Running || regroup || std::ranges::any_of(members, &Member::done)) return;
+void Run::stop_for_gain(Pool& pool, Planning::Wanted wanted, const Plan& plan) {
+  if (state_ != RunState::Running || regroup_ || group_.is_one_done()) return;
   double planned = 0;
   for (const NodePlan& node : plan.nodes) planned = std::max(planned, node.seconds_per_step);
   const double gain = 1 - planned / wanted.slowest_seconds;
   // Stopping writes about what starting reads, so it takes about as long.
-  if (!(gain >= kLeastGain && gain * wanted.seconds_left > 2 * prepare_seconds)) return;
+  if (!(gain >= kLeastGain && gain * wanted.seconds_left > 2 * group_.prepare_seconds())) return;
   size_t moved = 0;
-  for (size_t modelet = 0; modelet < owner.size(); ++modelet) moved += owner[modelet] != plan.owner[modelet];
+  for (size_t modelet = 0; modelet < group_.owner().size(); ++modelet)
+    moved += group_.owner()[modelet] != plan.owner[modelet];
   if (moved == 0) return;
-  const std::string& slow = members[wanted.slowest].name;
+  const std::string& slow = members()[wanted.slowest].name;
   const bool is_slow = wanted.slower > 0;
   pool.log(is_slow ? fmt::format(
                          "run {}: node '{}' takes {:.4f} s a step, {:.2f} times slower than planned; a new "
                          "plan moves {} modelets and saves {:.0f} %",
-                         id, slow, wanted.slowest_seconds, wanted.slower, moved, 100 * gain)
-                   : fmt::format("run {}: a new plan with {} moves {} modelets and saves {:.0f} %", id,
+                         id_, slow, wanted.slowest_seconds, wanted.slower, moved, 100 * gain)
+                   : fmt::format("run {}: a new plan with {} moves {} modelets and saves {:.0f} %", id_,
                                  nodes_text(wanted.nodes.size()), moved, 100 * gain));
   const std::string why =
       is_slow ? fmt::format("node '{}' is {:.2f} times slower than planned", slow, wanted.slower)
               : fmt::format("{} can do more than {}", nodes_text(wanted.nodes.size()),
-                            nodes_text(members.size()));
+                            nodes_text(members().size()));
   stop_to_regroup(pool, {.reason = is_slow ? Reason::kSlow : Reason::kHelp,
                          .nodes = std::move(wanted.nodes),
                          .why = why,
@@ -130,11 +129,11 @@ void Run::stop_for_gain(Pool& pool, Planning wanted, const Plan& plan) {
 
 // No step is lost, because the members stop with a snapshot.
 void Run::stop_to_regroup(Pool& pool, Regroup wanted) {
-  forget_planning(pool);
-  regroup = std::move(wanted);
-  regroup->since = pool.now;
-  ask_members_to_stop(pool);
-  set_state(pool, RunState::Running, "stops to place its modelets anew: " + regroup->why);
+  planning_.forget(pool);
+  regroup_ = std::move(wanted);
+  regroup_->since = pool.now;
+  group_.stop(pool, id_);
+  set_state(pool, RunState::Running, "stops to place its modelets anew: " + regroup_->why);
 }
 
 }  // namespace modelet::scheduler

@@ -11,19 +11,10 @@
 #include "scheduler/core/values/text.h"
 
 namespace modelet::scheduler {
-namespace {
 
 namespace msg = comm::control;
 using msg::Outcome;
 using msg::RunState;
-using Purpose = Run::Planning::Purpose;
-using Reason = Run::Regroup::Reason;
-
-uint64_t bytes_of(const RunEventRecord& event) {
-  return sizeof event + event.time.size() + event.text.size();
-}
-
-}  // namespace
 
 bool has_ended(RunState state) {
   return state == RunState::Finished || state == RunState::Failed || state == RunState::Stopped;
@@ -53,43 +44,63 @@ const char* state_name(RunState state) {
   return "unknown";
 }
 
+Run::Run(uint64_t id, std::string submitter, msg::SubmitT submit, std::string submitted_at)
+    : id_(id),
+      submitter_(std::move(submitter)),
+      submit_(std::move(submit)),
+      submitted_at_(std::move(submitted_at)) {}
+
+void Run::accept(Submission submission) {
+  submit_.resume_files = std::move(submission.resume_snapshot);
+  submission_ = std::move(submission);
+}
+
+void Run::begin(double now) {
+  submitted_ += now;
+  ended_ = stop_asked_ = last_news_ = now;
+}
+
 // ---- what its nodes report
 
 void Run::reported(Pool& pool, uint64_t node, const msg::RunEventT& event, std::string text) {
   using enum msg::EventKind;
   const Node& sender = pool.nodes.at(node);
   // The list of runs shows why a run does not begin yet.
-  if (state == RunState::Forming && (event.kind == Preparing || event.kind == Fetching) &&
+  if (state_ == RunState::Forming && (event.kind == Preparing || event.kind == Fetching) &&
       is_measure(event.done))
-    detail = fmt::format("node '{}' {} data: {:.0f} %", sender.info.name,
-                         event.kind == Preparing ? "prepares" : "fetches", 100 * std::min(event.done, 1.0));
-  if (state == RunState::Running && members.front().node == node) {
+    detail_ = fmt::format("node '{}' {} data: {:.0f} %", sender.info.name,
+                          event.kind == Preparing ? "prepares" : "fetches", 100 * std::min(event.done, 1.0));
+  if (state_ == RunState::Running && members().front().node == node) {
     // Heartbeats report the step too, but later.
-    if (event.kind == Progress) step = std::max(step, event.step);
-    if (event.kind == Progress && !regroup) observe(pool, event);
-    if (event.kind == Interrupted && regroup) return;  // watchers are not told, because the run goes on
+    if (event.kind == Progress) step_ = std::max(step_, event.step);
+    if (event.kind == Progress && !regroup_) observe(pool, event);
+    if (event.kind == Interrupted && regroup_) return;  // watchers are not told, because the run goes on
   }
   pass_on(pool, std::move(text), sender.info.incarnation, event.number);
 }
 
-bool Run::has_heard(uint64_t agent, uint64_t number) const {
-  const auto last = heard.find(agent);
-  return number != 0 && last != heard.end() && number <= last->second;
+void Run::stepped(const std::string& node, uint64_t step) {
+  step_ = std::max(step_, step);
+  misses_.passed(node, step);
 }
 
 Holding Run::holding() const {
   constexpr uint64_t kOfRun = 4096, kOfAddress = 128;
-  const bool has_come_to_an_end = has_ended(state);
+  const bool has_come_to_an_end = has_ended(state_);
   return {.runs = has_come_to_an_end ? 0U : 1U,
-          .bytes = kOfRun + 2 * submit.experiment.size() + submit.resume_files.size() +
-                   kOfAddress * resume_files.size() + event_bytes,
-          .addresses = has_come_to_an_end ? 0 : resume_files.size()};
+          .bytes = kOfRun + 2 * submit_.experiment.size() + submit_.resume_files.size() +
+                   kOfAddress * submission_.resume_files.size() + journal_.bytes(),
+          .addresses = has_come_to_an_end ? 0 : submission_.resume_files.size()};
+}
+
+void Run::count(Pool& pool) {
+  const Holding held = holding();
+  pool.accounts.change(submitter_, counted_, held);
+  counted_ = held;
 }
 
 void Run::shorten_log(Pool& pool) {
-  has_short_log = true;
-  pool.changes.shortened_logs.push_back(id);
-  pool.changed_runs.insert(id);
+  journal_.shorten(pool, id_);
   forget_old_events(pool);
 }
 
@@ -97,24 +108,20 @@ void Run::shorten_log(Pool& pool) {
 void Run::forget_old_events(Pool& pool) {
   constexpr uint64_t kShareOfEnded = 4, kShareOfShort = 32;
   const CoreOptions& most = pool.options;
-  const uint64_t most_bytes = most.max_run_event_bytes / (has_short_log      ? kShareOfShort
-                                                          : has_ended(state) ? kShareOfEnded
-                                                                             : 1);
+  const uint64_t most_bytes = most.max_run_event_bytes / (journal_.is_short() ? kShareOfShort
+                                                          : has_ended(state_) ? kShareOfEnded
+                                                                              : 1);
   const auto is_too_much = [&] {
-    pool.count(*this);
-    return events.size() > most.max_run_events || event_bytes > most_bytes ||
-           (!submitter.empty() && pool.accounts.of(submitter).bytes > most.max_of_key.bytes) ||
+    count(pool);
+    return journal_.events().size() > most.max_run_events || journal_.bytes() > most_bytes ||
+           (!submitter_.empty() && pool.accounts.of(submitter_).bytes > most.max_of_key.bytes) ||
            pool.accounts.all().bytes > most.max_bytes;
   };
-  while (is_too_much() && events.size() > 1) {
-    event_bytes -= bytes_of(events.front());
-    events.pop_front();
-  }
+  while (is_too_much() && journal_.forget_oldest()) continue;
 }
 
-void Run::keep_event(Pool& pool, RunEventRecord event) {
-  event_bytes += bytes_of(event);
-  events.push_back(std::move(event));
+void Run::restore_event(Pool& pool, const RunEventRecord& event) {
+  journal_.restore(event);
   forget_old_events(pool);
 }
 
@@ -125,248 +132,204 @@ void Run::publish(Pool& pool, nlohmann::json event) {
 
 // The event is kept as a line of text, so a client that asks later gets the same line.
 void Run::pass_on(Pool& pool, std::string event, uint64_t agent, uint64_t number) {
-  if (number != 0) heard[agent] = number;
-  RunEventRecord record{id, ++last_event, pool.utc(), std::move(event), agent, number};
-  for (const auto& [watcher, key] : watchers) pool.send(watcher, event_message(record));
-  pool.changes.events.push_back(record);
-  keep_event(pool, std::move(record));
+  journal_.add(pool, {id_, 0, pool.utc(), std::move(event), agent, number});
+  forget_old_events(pool);
 }
 
-msg::RunEventT Run::event_message(const RunEventRecord& event) const {
-  return {{}, id, event.text, epoch, event.number};
-}
-
-void Run::member_done(Pool& pool, Member& finished, const msg::RunDoneT& message) {
-  if (has_ended(state)) return pool.nodes.at(finished.node).release();
-  finished.done = true;
-  finished.outcome = message.outcome;
-  step = std::max(step, message.step);
-  last_news = pool.now;
-  pool.changed_runs.insert(id);
-  if (message.outcome != Outcome::Failed && state != RunState::Forming) return settle(pool);
-  if (message.retry && state == RunState::Recovering) return;  // another member reports the same loss
+void Run::member_done(Pool& pool, const Member& finished, const msg::RunDoneT& message) {
+  if (has_ended(state_)) return pool.nodes.at(finished.node).release();
+  group_.set_done(finished, message.outcome);
+  step_ = std::max(step_, message.step);
+  last_news_ = pool.now;
+  pool.changed_runs.insert(id_);
+  if (message.outcome != Outcome::Failed && state_ != RunState::Forming) return settle(pool);
+  if (message.retry && state_ == RunState::Recovering) return;  // another member reports the same loss
   const std::string why =
-      fmt::format("node '{}' failed at step {}: {}", finished.name, step, kept_text(message.message));
-  const bool is_forming = state == RunState::Forming || state == RunState::Recovering;
+      fmt::format("node '{}' failed at step {}: {}", finished.name, step_, kept_text(message.message));
+  const bool is_forming = state_ == RunState::Forming || state_ == RunState::Recovering;
   if (is_forming && has_run() && !message.retry) return not_prepared(pool, finished, why, message.user_error);
   constexpr uint32_t kFailuresInARow = 3;
-  if (state == RunState::Forming && ++failures[finished.name] >= kFailuresInARow &&
+  if (state_ == RunState::Forming && attempts_.failed(finished.name) >= kFailuresInARow &&
       can_do_without(pool, finished.name))
     leave_out(pool, finished.name, why);
   if (message.retry || message.outcome != Outcome::Failed)
-    return state == RunState::Stopping ? stopped_by_loss(pool, why) : recover(pool, why);
+    return state_ == RunState::Stopping ? stopped_by_loss(pool, why) : recover(pool, why);
   fail(pool, why, message.user_error);
 }
 
 void Run::node_gone(Pool& pool, uint64_t node, const std::string& name, const std::string& why) {
-  if (has_ended(state)) return;
-  if (Member* lost = member(node))
-    return member_lost(pool, *lost, fmt::format("node '{}' {} at step {}", name, why, step));
-  if (!planning || planning->purpose == Purpose::kGain) return;
+  if (has_ended(state_)) return;
+  if (const Member* lost = member(node))
+    return member_lost(pool, *lost, fmt::format("node '{}' {} at step {}", name, why, step_));
+  if (!planning_.is_open() || planning_.is_for(Purpose::kGain)) return;
   // A node of the plan that is being made is gone, so another plan is needed.
-  const bool goes_on = planning->purpose == Purpose::kGoOn;
-  forget_planning(pool);
+  const bool goes_on = planning_.is_for(Purpose::kGoOn);
+  planning_.forget(pool);
   if (goes_on) go_on(pool);
+}
+
+void Run::holder_gone(Pool& pool, const std::string& node) {
+  if (snapshots_.holder_gone(node)) pool.changed_runs.insert(id_);
 }
 
 // ---- its end
 
 // Decides what happens once all members have ended.
 void Run::settle(Pool& pool) {
-  const bool is_placed_anew = planning && planning->purpose == Purpose::kGoOn;
-  if ((state != RunState::Running && state != RunState::Stopping) || is_placed_anew ||
-      !std::ranges::all_of(members, &Member::done))
+  if ((state_ != RunState::Running && state_ != RunState::Stopping) || planning_.is_for(Purpose::kGoOn) ||
+      !group_.are_all_done())
     return;
   const bool all_ok =
-      std::ranges::all_of(members, [](const Member& each) { return each.outcome == Outcome::Ok; });
-  if (all_ok || state == RunState::Stopping) return end_with_files(pool, all_ok);
-  const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
-  if (!is_stable && !can_be_moved(pool) && pool.now - last_news <= pool.options.stop_grace) {
-    detail = fmt::format("brings the files of step {} to safety", step);
+      std::ranges::all_of(members(), [](const Member& each) { return each.outcome == Outcome::Ok; });
+  if (all_ok || state_ == RunState::Stopping) return end_with_files(pool, all_ok);
+  const bool is_stable = snapshots_.newest() != nullptr && snapshots_.stable_step() >= step_;
+  if (!is_stable && !can_be_moved(pool) && pool.now - last_news_ <= pool.options.stop_grace) {
+    detail_ = fmt::format("brings the files of step {} to safety", step_);
     return;
   }
-  if (!regroup) return recover(pool, "its group stopped by itself");
-  if (regroup->reason == Reason::kSlow) publish_replanned(pool);
+  if (!regroup_) return recover(pool, "its group stopped by itself");
+  if (regroup_->reason == Reason::kSlow) publish_replanned(pool);
   go_on(pool);
 }
 
 void Run::publish_replanned(Pool& pool) {
-  ++replans;
+  ++replans_;
   publish(pool, {{"event", "replanned"},
-                 {"node", regroup->slow_node},
-                 {"slower", regroup->slower},
-                 {"moved_modelets", regroup->moved_modelets},
-                 {"gain", regroup->gain},
-                 {"step", step}});
+                 {"node", regroup_->slow_node},
+                 {"slower", regroup_->slower},
+                 {"moved_modelets", regroup_->moved_modelets},
+                 {"gain", regroup_->gain},
+                 {"step", step_}});
 }
 
 // All members have ended well, or as they were asked to. The run has ended only once the files of its last
 // step are safe: until then the loss of a node can still lose files that the user wants.
 void Run::end_with_files(Pool& pool, bool all_ok) {
-  const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
-  if (!has_last_files(pool) && pool.now - last_news <= pool.options.hold_grace) {
-    detail = fmt::format("brings the files of step {} to safety", step);
+  const bool is_stable = snapshots_.newest() != nullptr && snapshots_.stable_step() >= step_;
+  if (!has_last_files(pool) && pool.now - last_news_ <= pool.options.hold_grace) {
+    detail_ = fmt::format("brings the files of step {} to safety", step_);
   } else if (!all_ok) {
     set_state(pool, RunState::Stopped,
-              fmt::format("stopped at step {}{}", step,
+              fmt::format("stopped at step {}{}", step_,
                           is_stable ? ", checkpoint written" : "; " + where_it_stands()));
   } else if (is_stable) {
     set_state(pool, RunState::Finished,
               has_last_files(pool) ? "" : "its files could not be brought to the scheduler's store");
   } else {  // its last steps are computed again
-    recover(pool, fmt::format("its nodes did not bring the files of step {} to safety within {:.0f} s", step,
+    recover(pool, fmt::format("its nodes did not bring the files of step {} to safety within {:.0f} s", step_,
                               pool.options.hold_grace));
   }
 }
 
 std::string Run::where_it_stands() const {
-  if (snapshots.newest() == nullptr) return "nothing was saved";
-  return fmt::format("its files are those of step {}", snapshots.stable_step());
+  if (snapshots_.newest() == nullptr) return "nothing was saved";
+  return fmt::format("its files are those of step {}", snapshots_.stable_step());
 }
 
 void Run::asked_to_stop(Pool& pool) {
   const std::string between =
-      fmt::format("stopped at step {} while its modelets were placed anew, checkpoint written", step);
-  if (state == RunState::Queued) {
+      fmt::format("stopped at step {} while its modelets were placed anew, checkpoint written", step_);
+  if (state_ == RunState::Queued) {
     set_state(pool, RunState::Stopped, "stopped while it waited");
-  } else if (state == RunState::Recovering || state == RunState::Waiting ||
-             (state == RunState::Forming && recoveries > 0)) {
+  } else if (state_ == RunState::Recovering || state_ == RunState::Waiting ||
+             (state_ == RunState::Forming && recoveries_ > 0)) {
     stopped_by_loss(pool, "stopped while its group was formed anew");
-  } else if (state == RunState::Forming) {
-    abort_members(pool, "the run was stopped");
-    set_state(pool, RunState::Stopped, epoch == 1 ? "stopped before its first step" : between);
-  } else if (state == RunState::Running && planning && planning->purpose == Purpose::kGoOn) {
+  } else if (state_ == RunState::Forming) {
+    group_.abort(pool, id_, "the run was stopped");
+    set_state(pool, RunState::Stopped, epoch() == 1 ? "stopped before its first step" : between);
+  } else if (state_ == RunState::Running && planning_.is_for(Purpose::kGoOn)) {
     set_state(pool, RunState::Stopped, between);
-  } else if (state == RunState::Running) {
+  } else if (state_ == RunState::Running) {
     stop_to_end(pool, "asked to stop at the next step");
   }
 }
 
 void Run::stop_to_end(Pool& pool, const std::string& why) {
-  stop_asked = pool.now;
-  forget_planning(pool);
-  regroup.reset();
-  ask_members_to_stop(pool);
+  stop_asked_ = pool.now;
+  planning_.forget(pool);
+  regroup_.reset();
+  group_.stop(pool, id_);
   set_state(pool, RunState::Stopping, why);
   settle(pool);
 }
 
 void Run::fail(Pool& pool, const std::string& why, bool by_user) {
-  user_error = by_user;
-  abort_members(pool, why);
+  user_error_ = by_user;
+  group_.abort(pool, id_, why);
   set_state(pool, RunState::Failed, why);
 }
 
-void Run::ask_members_to_stop(Pool& pool) const {
-  for (const Member& each : members)
-    if (const Node* node = pool.node(each.node); node != nullptr && !each.done)
-      pool.send(node->peer, msg::StopT{{}, id, epoch});
-}
-
-// Tells the nodes that still work for the run to abort. Each stays bound until it answers.
-void Run::abort_members(Pool& pool, const std::string& reason) const {
-  for (const Member& each : members)
-    if (const Node* node = pool.node(each.node); node != nullptr && node->run == id && !each.done)
-      pool.send(node->peer, msg::AbortT{{}, id, reason, node->epoch});
-}
-
-// Releases or aborts the nodes of the run that are not in `group`.
-void Run::release_others(Pool& pool, const std::vector<Member>& group, const std::string& reason) const {
-  for (auto& [node_id, node] : pool.nodes) {
-    if (node.run != id || std::ranges::find(group, node_id, &Member::node) != group.end()) continue;
-    const auto before = std::ranges::find(members, node_id, &Member::node);
-    if (before != members.end() && before->done)
-      node.release();
-    else
-      pool.send(node.peer, msg::AbortT{{}, id, reason, node.epoch});
-  }
-}
-
 void Run::set_state(Pool& pool, RunState to, const std::string& why) {
-  MODELET_CHECK(!has_ended(state), "a run that has ended changes no more");
-  state = to;
-  detail = why;
-  pool.changed_runs.insert(id);
+  MODELET_CHECK(!has_ended(state_), "a run that has ended changes no more");
+  state_ = to;
+  detail_ = why;
+  pool.changed_runs.insert(id_);
   if (has_ended(to)) {
-    ended = pool.now;
-    regroup.reset();
-    forget_planning(pool);
-    for (const Member& each : members)  // members that were kept for a new plan
-      if (Node* node = pool.node(each.node); each.done && node != nullptr && node->run == id) node->release();
+    ended_ = pool.now;
+    regroup_.reset();
+    planning_.forget(pool);
+    group_.release_done(pool, id_);  // those that were kept for a new plan
   }
-  pool.log(fmt::format("run {} '{}' {}{}{}", id, submit.name, state_name(to), why.empty() ? "" : ": ", why));
+  pool.log(
+      fmt::format("run {} '{}' {}{}{}", id_, submit_.name, state_name(to), why.empty() ? "" : ": ", why));
   tell_watchers(pool);
   if (!has_ended(to)) return;
-  while (!watchers.empty()) remove_watcher(pool, std::string(watchers.begin()->first));
+  journal_.remove_watchers(pool);
   forget_beginning();
   forget_old_events(pool);
-  pool.shorten_old_logs(submitter);
+  pool.shorten_old_logs(submitter_);
 }
 
 // A run that has ended does not begin any more.
 void Run::forget_beginning() {
-  submit.resume_files.clear();
-  resume_files.clear();
+  submit_.resume_files.clear();
+  submission_.resume_files.clear();
 }
 
 // ---- what it says
 
-Run::Member* Run::member(uint64_t node) {
-  const auto found = std::ranges::find(members, node, &Member::node);
-  return found == members.end() ? nullptr : &*found;
-}
-
 msg::RunStatusT Run::status(double now) const {
   msg::RunStatusT status;
-  status.run = id;
-  status.name = submit.name;
-  status.submitter = submitter;
-  status.state = state;
-  status.detail = detail;
-  status.step = step;
-  if (state != RunState::Waiting)
-    for (const Member& each : members) status.node_names.push_back(each.name);
-  status.seconds = (has_ended(state) ? ended : now) - submitted;
-  status.replans = replans;
-  status.user_error = user_error;
-  status.epoch = epoch;
-  status.stable_step = snapshots.stable_step();
-  status.recoveries = recoveries;
-  status.submitted = submitted_at;
-  if (const auto straggler = find_straggler(balance.latest());
-      straggler && straggler->excess >= kNotableExcess && !has_ended(state)) {
-    status.straggler = members[straggler->node].name;
+  status.run = id_;
+  status.name = submit_.name;
+  status.submitter = submitter_;
+  status.state = state_;
+  status.detail = detail_;
+  status.step = step_;
+  if (state_ != RunState::Waiting)
+    for (const Member& each : members()) status.node_names.push_back(each.name);
+  status.seconds = (has_ended(state_) ? ended_ : now) - submitted_;
+  status.replans = replans_;
+  status.user_error = user_error_;
+  status.epoch = epoch();
+  status.stable_step = snapshots_.stable_step();
+  status.recoveries = recoveries_;
+  status.submitted = submitted_at_;
+  if (const auto straggler = find_straggler(balance_.latest());
+      straggler && straggler->excess >= kNotableExcess && !has_ended(state_)) {
+    status.straggler = members()[straggler->node].name;
     status.straggler_excess = straggler->excess;
   }
   return status;
 }
 
 std::set<std::string> Run::stored_data() const {
-  std::set<std::string> addresses(resume_files.begin(), resume_files.end());
-  addresses.insert({submit.train_data, submit.test_data});
-  for (const comm::Snapshot& snapshot : snapshots.stable())
+  std::set<std::string> addresses(submission_.resume_files.begin(), submission_.resume_files.end());
+  addresses.insert({submit_.train_data, submit_.test_data});
+  for (const comm::Snapshot& snapshot : snapshots_.stable())
     for (const comm::SnapshotFile& file : snapshot.files) addresses.insert(comm::to_text(file.content));
   return addresses;
 }
 
 std::set<std::string> Run::known_data() const {
   std::set<std::string> addresses = stored_data();
-  for (const Snapshots::Unfinished& each : snapshots.unfinished())
+  for (const Snapshots::Unfinished& each : snapshots_.unfinished())
     for (const comm::SnapshotFile& file : each.snapshot.files) addresses.insert(comm::to_text(file.content));
   return addresses;
 }
 
-// A watch counts for the key that watches, which may be an administrator's.
-void Run::add_watcher(Pool& pool, const std::string& peer, const std::string& key) {
-  if (watchers.emplace(peer, key).second) pool.accounts.change(key, {}, {.watches = 1});
-}
-
-void Run::remove_watcher(Pool& pool, const std::string& peer) {
-  if (const auto watcher = watchers.extract(peer)) pool.accounts.change(watcher.mapped(), {.watches = 1}, {});
-}
-
 void Run::tell_watchers(Pool& pool) const {
-  for (const auto& [watcher, key] : watchers) pool.send(watcher, status(pool.now));
+  if (journal_.is_watched()) journal_.tell_watchers(pool, status(pool.now));
 }
 
 }  // namespace modelet::scheduler

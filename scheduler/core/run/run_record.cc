@@ -1,10 +1,9 @@
-#include "scheduler/core/run/run_record.h"
-
 #include <array>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text/strict_json.h"
+#include "scheduler/core/run/run.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -84,7 +83,7 @@ msg::SubmitT submit_of(const json& object) {
   return submit;
 }
 
-json member_json(const Run::Member& member) {
+json member_json(const Member& member) {
   return {{"name", member.name},
           {"incarnation", member.incarnation},
           {"endpoint", member.endpoint},
@@ -98,7 +97,7 @@ json member_json(const Run::Member& member) {
           {"outcome", static_cast<int>(member.outcome)}};
 }
 
-Run::Member member_of(const json& object) {
+Member member_of(const json& object) {
   const uint64_t outcome = unsigned_at(object, "outcome", kRecord);
   if (outcome > static_cast<uint64_t>(msg::Outcome::Failed))
     throw FormatError("record of a run: no such outcome");
@@ -137,76 +136,70 @@ std::string as_text(const json& object) {
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-std::string text_of(const Run& run, double now) {
-  json members = json::array();
-  for (const Run::Member& each : run.members) members.push_back(member_json(each));
-  const double seconds = (has_ended(run.state) ? run.ended : now) - run.submitted;
-  return as_text({{"submitter", run.submitter},
-                  {"submitted", run.submitted_at},
-                  {"seconds", seconds},
-                  {"state", static_cast<int>(run.state)},
-                  {"detail", run.detail},
-                  {"user_error", run.user_error},
-                  {"epoch", run.epoch},
-                  {"step", run.step},
-                  {"owner", run.owner},
-                  {"members", members},
-                  {"snapshots", comm::format_snapshots(run.snapshots.stable())},
-                  {"unfinished", unfinished_json(run.snapshots)},
-                  {"began_with", run.began_with},
-                  {"replans", run.replans},
-                  {"recoveries", run.recoveries},
-                  {"fewer", run.fewer},
-                  {"recovered_from", run.recovered_from},
-                  {"short_log", run.has_short_log},
-                  {"attempts", run.attempts}});
-}
-
 }  // namespace
 
-RunRecord record_of(Run& run, double now) {
-  RunRecord record{run.id, has_ended(run.state), text_of(run, now)};
-  if (!std::exchange(run.is_submission_written, true)) record.submission = as_text(submit_json(run.submit));
+RunRecord Run::record(double now) {
+  json group = json::array();
+  for (const Member& each : members()) group.push_back(member_json(each));
+  RunRecord record{id_, has_ended(state_),
+                   as_text({{"submitter", submitter_},
+                            {"submitted", submitted_at_},
+                            {"seconds", status(now).seconds},
+                            {"state", static_cast<int>(state_)},
+                            {"detail", detail_},
+                            {"user_error", user_error_},
+                            {"epoch", epoch()},
+                            {"step", step_},
+                            {"owner", group_.owner()},
+                            {"members", group},
+                            {"snapshots", comm::format_snapshots(snapshots_.stable())},
+                            {"unfinished", unfinished_json(snapshots_)},
+                            {"began_with", began_with_},
+                            {"replans", replans_},
+                            {"recoveries", recoveries_},
+                            {"fewer", fewer_},
+                            {"recovered_from", attempts_.step()},
+                            {"short_log", journal_.is_short()},
+                            {"attempts", attempts_.count()}})};
+  if (!std::exchange(is_submission_written_, true)) record.submission = as_text(submit_json(submit_));
   return record;
 }
 
-Run parse_run(const RunRecord& record) {
+Run::Run(const RunRecord& record) : id_(record.id), is_submission_written_(!record.submission.empty()) {
   const json object = parse_strict_json(record.text, kRecord, kDeepestRecord);
-  Run run;
-  run.id = record.id;
-  run.is_submission_written = !record.submission.empty();
   // Earlier releases wrote the submission anew with each change.
-  const json submission = run.is_submission_written
+  const json submission = is_submission_written_
                               ? parse_strict_json(record.submission, kRecord, kDeepestRecord)
                               : member_at(object, "submit", kRecord);
-  run.submit = submit_of(submission);
-  run.submitter = string_at(object, "submitter", kRecord);
-  run.submitted_at = string_at(object, "submitted", kRecord);
-  run.submitted = -number_at(object, "seconds", kRecord);
+  submit_ = submit_of(submission);
+  submitter_ = string_at(object, "submitter", kRecord);
+  submitted_at_ = string_at(object, "submitted", kRecord);
+  submitted_ = -number_at(object, "seconds", kRecord);
   const uint64_t state = unsigned_at(object, "state", kRecord);
   if (state > static_cast<uint64_t>(kLastState)) throw FormatError("record of a run: no such state");
-  run.state = static_cast<msg::RunState>(state);
-  run.detail = string_at(object, "detail", kRecord);
-  run.user_error = bool_at(object, "user_error");
-  run.epoch = small_at(object, "epoch");
-  run.step = unsigned_at(object, "step", kRecord);
-  for (const json& rank : list_at(object, "owner")) run.owner.push_back(rank.get<uint32_t>());
-  for (const json& each : list_at(object, "members")) run.members.push_back(member_of(each));
-  run.snapshots =
+  state_ = static_cast<msg::RunState>(state);
+  detail_ = string_at(object, "detail", kRecord);
+  user_error_ = bool_at(object, "user_error");
+  step_ = unsigned_at(object, "step", kRecord);
+  std::vector<uint32_t> owner;
+  std::vector<Member> members;
+  for (const json& rank : list_at(object, "owner")) owner.push_back(rank.get<uint32_t>());
+  for (const json& each : list_at(object, "members")) members.push_back(member_of(each));
+  group_ = Group(small_at(object, "epoch"), std::move(members), std::move(owner));
+  snapshots_ =
       Snapshots(comm::parse_snapshots(string_at(object, "snapshots", kRecord)), unfinished_of(object));
-  if (submission.contains("out") && string_at(submission, "out", kRecord) != "" && !has_ended(run.state))
+  if (submission.contains("out") && string_at(submission, "out", kRecord) != "" && !has_ended(state_))
     throw FormatError(
         "its nodes wrote into a folder that they share, as those of earlier releases did; submit it again, with "
         "--resume and that folder");
   if (object.contains("fewer"))  // not in records of earlier releases
-    run.fewer = string_at(object, "fewer", kRecord);
-  if (object.contains("short_log")) run.has_short_log = bool_at(object, "short_log");
-  run.began_with = unsigned_at(object, "began_with", kRecord);
-  run.replans = small_at(object, "replans");
-  run.recoveries = small_at(object, "recoveries");
-  run.recovered_from = unsigned_at(object, "recovered_from", kRecord);
-  run.attempts = small_at(object, "attempts");
-  return run;
+    fewer_ = string_at(object, "fewer", kRecord);
+  if (object.contains("short_log")) journal_ = Journal(bool_at(object, "short_log"));
+  began_with_ = unsigned_at(object, "began_with", kRecord);
+  replans_ = small_at(object, "replans");
+  recoveries_ = small_at(object, "recoveries");
+  attempts_ = Attempts(unsigned_at(object, "recovered_from", kRecord), small_at(object, "attempts"));
+  if (has_ended(state_) || snapshots_.stable_step() > 0) forget_beginning();
 }
 
 }  // namespace modelet::scheduler

@@ -6,10 +6,10 @@
 
 #include <csignal>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
-#include "scheduler/core/run/run_record.h"
 #include "scheduler/ledger/ledger.h"
 #include "scheduler/server/server.h"
 #include "tests/scheduler/core/core_harness.h"
@@ -35,19 +35,22 @@ class InvariantsTest : public testing::Test {
     node.bind(1, 3, 0);
     pool.names["a"] = {"the key", 0};
     pool.add(node);
+    Harness other;
+    other.receive("a", registration("a"));
+    other.receive("client", submission(1));
+    written = other.written.read().runs.at(0);
     pool.runs.emplace(1, run(RunState::Running));
     invariants.begin(pool);
     EXPECT_EQ(invariants.broken_by(pool), "");
   }
 
-  scheduler::Run run(RunState state, uint64_t step = 10, uint32_t epoch = 3) {
-    scheduler::Run made;
-    made.id = 1;
-    made.submit = submission(1);
-    made.state = state;
-    made.step = step;
-    made.epoch = epoch;
-    made.members.push_back({.node = 1, .name = "a"});
+  // The run in another state, with its node at work.
+  scheduler::Run run(RunState state, const nlohmann::json& changes = nlohmann::json::object()) {
+    auto record = nlohmann::json::parse(written.text);
+    record.update({{"state", static_cast<int>(state)}, {"step", 10}, {"epoch", 3}});
+    record.update(changes);
+    scheduler::Run made({1, false, record.dump(), written.submission});
+    if (!made.group().members().empty()) made.member_returned(pool, made.group().members()[0], 1);
     return made;
   }
   Node& node() { return pool.nodes.at(1); }
@@ -61,6 +64,7 @@ class InvariantsTest : public testing::Test {
 
   Pool pool{CoreOptions{}};
   Invariants invariants;
+  RunRecord written;
 };
 
 TEST_F(InvariantsTest, ANodeWorksForOneRunThatExists) {
@@ -73,14 +77,14 @@ TEST_F(InvariantsTest, ANodeWorksForOneRunThatExists) {
   EXPECT_THAT(invariants.broken_by(pool), HasSubstr("does not plan with it"));
   node().planned_for = 0;
   node().run = 1;
-  pool.runs.at(1).state = RunState::Queued;
+  pool.runs.at(1) = run(RunState::Queued);
   EXPECT_THAT(invariants.broken_by(pool), HasSubstr("which is queued"));
 }
 
 TEST_F(InvariantsTest, ARunThatHasEndedDoesNotChange) {
   pool.runs.at(1) = run(RunState::Finished);
   EXPECT_EQ(invariants.broken_by(pool), "");
-  pool.runs.at(1) = run(RunState::Finished, 11);
+  pool.runs.at(1) = run(RunState::Finished, {{"step", 11}});
   EXPECT_THAT(invariants.broken_by(pool), StartsWith("2: run 1 has ended"));
   pool.runs.at(1) = run(RunState::Running);
   EXPECT_THAT(invariants.broken_by(pool), StartsWith("2: run 1 has ended"));
@@ -89,9 +93,12 @@ TEST_F(InvariantsTest, ARunThatHasEndedDoesNotChange) {
 TEST_F(InvariantsTest, AGroupWaitsForNobodyWhoDoesNotWorkForIt) {
   node().release();
   EXPECT_THAT(invariants.broken_by(pool), StartsWith("3: run 1 (running) waits for node 'a'"));
-  pool.runs.at(1).members[0].done = true;
+  nlohmann::json members = nlohmann::json::parse(written.text)["members"];
+  members[0]["done"] = true;
+  pool.runs.at(1) = run(RunState::Running, {{"members", members}});
+  node().release();
   EXPECT_EQ(invariants.broken_by(pool), "");
-  pool.runs.at(1).members.clear();
+  pool.runs.at(1) = run(RunState::Running, {{"members", nlohmann::json::array()}});
   EXPECT_THAT(invariants.broken_by(pool), StartsWith("3: "));
 }
 
@@ -103,7 +110,7 @@ TEST_F(InvariantsTest, TheEpochGrowsWithEachGroup) {
   prepare(5, 0);
   EXPECT_THAT(invariants.broken_by(pool), StartsWith("4: a group of run 1 begins with epoch"));
   pool.actions.clear();
-  pool.runs.at(1) = run(RunState::Waiting, 10, 2);
+  pool.runs.at(1) = run(RunState::Waiting, {{"epoch", 2}});
   EXPECT_THAT(invariants.broken_by(pool), StartsWith("4: the epoch of run 1 went from 3 to 2"));
 }
 
