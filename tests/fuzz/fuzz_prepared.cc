@@ -20,9 +20,17 @@ namespace shard = modelet::shard;
 const std::string& good_file() {
   static const std::string bytes = [] {
     const shard::testing::TemporaryFolder folder;
-    shard::testing::prepare_xmc(
-        folder.write("good.txt", "3 40 30\n0,29 1:0.5 39:2\n 3:1.25\n7,8 0:1 5:-3.5 17:4\n"),
-        folder / "good.mlt", modelet::Normalize::kNone);
+    shard::PreparedWriter writer(folder / "good.mlt", 40, 30, modelet::Normalize::kNone,
+                                 modelet::Existing::kReplace, 0, {{"history", 50}});
+    const auto add = [&](const shard::testing::OwnedSample& sample,
+                         const shard::testing::OwnedSample& history) {
+      const shard::BlockSample other{history.features, history.values};
+      writer.add(sample.view(), {&other, 1});
+    };
+    add({{1, 39}, {0.5, 2}, {0, 29}}, {{49, 3, 49}, {1, 2, 3}, {}});
+    add({{3}, {1.25}, {}}, {{}, {}, {}});
+    add({{0, 5, 17}, {1, -3.5, 4}, {7, 8}}, {{0}, {-1}, {}});
+    writer.finish();
     return shard::testing::bytes_of(folder / "good.mlt");
   }();
   return bytes;
@@ -41,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     else
       bytes.resize(std::min(bytes.size(), at % (good_file().size() + 1)));
   }
-  constexpr size_t kFirstValue = 640;  // where the values begin in the good file
+  constexpr size_t kFirstValue = 832;  // where the values begin in the good file
   if (size > sizeof(float) && bytes.size() >= kFirstValue + sizeof(float))
     std::memcpy(bytes.data() + kFirstValue, data + size - sizeof(float), sizeof(float));
   const auto source = std::as_bytes(std::span(bytes));
@@ -57,9 +65,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         for (const uint32_t label : labels.of(row))
           if (label >= view.labels) __builtin_trap();
     }
-    for (size_t row = 0; row < view.rows; ++row)
-      for (uint64_t i = view.feature_offsets[row]; i < view.feature_offsets[row + 1]; ++i)
-        if (view.feature_ids[i] >= view.features || !std::isfinite(view.values[i])) __builtin_trap();
+    std::vector<shard::BlockView> blocks = view.others;
+    blocks.push_back(view.features);
+    for (const shard::BlockView& block : blocks)
+      for (size_t row = 0; row < view.rows; ++row) {
+        const shard::BlockSample sample = block.of(row);
+        for (size_t i = 0; i < sample.features.size(); ++i)
+          if (sample.features[i] >= block.shape.features || !std::isfinite(sample.values[i]))
+            __builtin_trap();
+      }
   } catch (const modelet::FormatError&) {
   }
   return 0;

@@ -45,59 +45,89 @@ void BatchOrder::shuffle(uint64_t epoch) {
   epoch_ = epoch;
 }
 
+namespace {
+
+// A sample lies anywhere in the file: it is requested some time before it is copied, and its offsets are
+// requested a while before that. `from`: a Dataset, or a BlockView.
+template <class From, class Add>
+void gather_rows(const From& from, std::span<const uint32_t> rows, const Add& add) {
+  constexpr size_t kAhead = 8;
+  for (size_t i = 0; i < std::min(rows.size(), 2 * kAhead); ++i) from.prefetch_place(rows[i]);
+  for (size_t i = 0; i < std::min(rows.size(), kAhead); ++i) from.prefetch(rows[i]);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + 2 * kAhead < rows.size()) from.prefetch_place(rows[i + 2 * kAhead]);
+    if (i + kAhead < rows.size()) from.prefetch(rows[i + kAhead]);
+    add(rows[i]);
+  }
+}
+
+}  // namespace
+
 void Batch::assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature,
                    const FeatureDropout& dropout, size_t first_place) {
   first = first_place;
-  gather(data, rows);
-  if (dropout.rate > 0) drop_features(dropout);
-  unique_features.clear();
-  feature_offsets.clear();
-  feature_samples.clear();
-  feature_values.clear();
-  if (!by_feature) return;
-  sort_by_feature(data.features());
-  fill_by_feature();
+  others.resize(data.other_blocks().size());
+  clear();
+  gather_rows(data, rows, [&](uint32_t row) {
+    add(data.sample(row));
+    label_counts.back() = static_cast<uint32_t>(data.label_count(row));
+  });
+  for (size_t i = 0; i < others.size(); ++i) {
+    const BlockView& block = data.other_blocks()[i];
+    gather_rows(block, rows, [&](uint32_t row) { others[i].add(block.of(row)); });
+  }
+  const auto arrange = [&](BatchBlock& block, size_t number, size_t feature_count) {
+    if (dropout.rate > 0) block.drop_features(dropout, first, number);
+    block.clear_by_feature();
+    if (by_feature) block.sort_by_feature(feature_count);
+  };
+  arrange(*this, 0, data.features());
+  for (size_t i = 0; i < others.size(); ++i) arrange(others[i], i + 1, data.other_blocks()[i].shape.features);
 }
 
 void Batch::clear() {
-  offsets.assign(1, 0);
+  clear_samples();
+  for (BatchBlock& block : others) block.clear_samples();
   label_offsets.assign(1, 0);
-  features.clear();
-  values.clear();
   labels.clear();
   label_counts.clear();
 }
 
 void Batch::add(const Sample& sample) {
-  features.insert(features.end(), sample.features.begin(), sample.features.end());
-  values.insert(values.end(), sample.values.begin(), sample.values.end());
+  BatchBlock::add({sample.features, sample.values});
   labels.insert(labels.end(), sample.labels.begin(), sample.labels.end());
-  offsets.push_back(features.size());
   label_offsets.push_back(labels.size());
   label_counts.push_back(static_cast<uint32_t>(sample.labels.size()));
 }
 
-// A sample lies anywhere in the file: it is requested some time before it is copied, and its offsets are
-// requested a while before that.
-void Batch::gather(const Dataset& data, std::span<const uint32_t> rows) {
-  clear();
-  constexpr size_t kAhead = 8;
-  for (size_t i = 0; i < std::min(rows.size(), 2 * kAhead); ++i) data.prefetch_place(rows[i]);
-  for (size_t i = 0; i < std::min(rows.size(), kAhead); ++i) data.prefetch(rows[i]);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (i + 2 * kAhead < rows.size()) data.prefetch_place(rows[i + 2 * kAhead]);
-    if (i + kAhead < rows.size()) data.prefetch(rows[i + kAhead]);
-    add(data.sample(rows[i]));
-    label_counts.back() = static_cast<uint32_t>(data.label_count(rows[i]));
-  }
+void BatchBlock::clear_samples() {
+  offsets.assign(1, 0);
+  features.clear();
+  values.clear();
+}
+
+void BatchBlock::add(const BlockSample& sample) {
+  features.insert(features.end(), sample.features.begin(), sample.features.end());
+  values.insert(values.end(), sample.values.begin(), sample.values.end());
+  offsets.push_back(features.size());
+}
+
+void BatchBlock::clear_by_feature() {
+  unique_features.clear();
+  feature_offsets.clear();
+  feature_samples.clear();
+  feature_values.clear();
 }
 
 // Closes the gaps: a feature that is left out costs nothing.
-void Batch::drop_features(const FeatureDropout& dropout) {
+void BatchBlock::drop_features(const FeatureDropout& dropout, size_t first, size_t block) {
   const float scale = dropout_scale(dropout.rate);
   size_t kept = 0, next = 0;
   for (size_t sample = 0; sample < size(); ++sample) {
-    DropoutMask mask(dropout.rate, Rng(dropout.seed, {kStreamInputDropout, dropout.step, first + sample}));
+    const Rng rng = block == 0
+                        ? Rng(dropout.seed, {kStreamInputDropout, dropout.step, first + sample})
+                        : Rng(dropout.seed, {kStreamInputDropout, dropout.step, first + sample, block});
+    DropoutMask mask(dropout.rate, rng);
     for (; next < offsets[sample + 1]; ++next) {
       if (mask.drops_next()) continue;
       features[kept] = features[next];
@@ -112,7 +142,7 @@ void Batch::drop_features(const FeatureDropout& dropout) {
 // Least-significant-digit radix sort of the keys by feature. It is stable, so entries of a feature stay in
 // the order of samples. The number of passes follows from the dimension (two up to four million features),
 // and digits are then as short as possible, so that fewer places are written to at a time.
-void Batch::sort_by_feature(size_t feature_count) {
+void BatchBlock::sort_by_feature(size_t feature_count) {
   constexpr int kMostBits = 11, kMostDigits = 3;  // features are numbers of 32 bits
   const size_t entries = features.size();
   MODELET_CHECK(entries <= std::numeric_limits<uint32_t>::max());
@@ -138,9 +168,10 @@ void Batch::sort_by_feature(size_t feature_count) {
     for (const uint64_t key : sort_keys_) sort_scratch_[place[(key >> shift) & mask]++] = key;
     sort_keys_.swap(sort_scratch_);
   }
+  fill_by_feature();
 }
 
-void Batch::fill_by_feature() {
+void BatchBlock::fill_by_feature() {
   const size_t entries = features.size();
   entry_samples_.resize(entries);
   for (size_t sample = 0; sample < size(); ++sample)

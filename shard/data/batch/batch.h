@@ -52,20 +52,41 @@ struct FeatureDropout {
   uint64_t seed = 0, step = 0;
 };
 
-// A gathered batch, by sample (CSR) and by feature (CSC: the input layer's gradient is accumulated per unique
-// feature). Reusable: assign() keeps the memory.
-struct Batch {
+// One block of the input of a gathered batch, by sample (CSR) and by feature (CSC: the input layer's gradient is
+// accumulated per unique feature).
+class BatchBlock {
+ public:
   std::vector<uint64_t> offsets;  // [size + 1] into features, values
   std::vector<uint32_t> features;
   std::vector<float> values;
-  std::vector<uint64_t> label_offsets;  // [size + 1] into labels
-  std::vector<uint32_t> labels;  // as far as the data set has them: at least those of the node's neurons
-  std::vector<uint32_t> label_counts;  // [size] of all labels of a sample
 
   std::vector<uint32_t> unique_features;  // ascending
   std::vector<uint64_t> feature_offsets;  // [unique + 1] into feature_samples, feature_values
   std::vector<uint32_t> feature_samples;  // index in the batch, ascending within a feature
   std::vector<float> feature_values;
+
+  size_t size() const { return offsets.empty() ? 0 : offsets.size() - 1; }  // samples
+
+ private:
+  friend struct Batch;
+  void clear_samples();
+  void add(const BlockSample& sample);
+  // Features of sample i are left out as the stream {place..., first + i} of random numbers says.
+  void drop_features(const FeatureDropout& dropout, size_t first, size_t block);
+  void clear_by_feature();
+  void sort_by_feature(size_t feature_count);
+  void fill_by_feature();
+
+  std::vector<uint64_t> sort_keys_, sort_scratch_;  // feature << 32 | index of the entry in `features`
+  std::vector<uint32_t> entry_samples_;             // [entries] sample of an entry
+};
+
+// A gathered batch; its first block is the batch itself. Reusable: assign() keeps the memory.
+struct Batch : BatchBlock {
+  std::vector<BatchBlock> others;       // as Dataset::other_blocks()
+  std::vector<uint64_t> label_offsets;  // [size + 1] into labels
+  std::vector<uint32_t> labels;  // as far as the data set has them: at least those of the node's neurons
+  std::vector<uint32_t> label_counts;  // [size] of all labels of a sample
 
   // Place of the first sample in the batch of all replicas together. Random draws for a sample follow from
   // this place. So each replica draws for itself, and all of them together draw what one model with all
@@ -76,19 +97,9 @@ struct Batch {
   void clear();
   void add(const Sample& sample);
 
-  size_t size() const { return offsets.empty() ? 0 : offsets.size() - 1; }
-  // `by_feature` builds the second half (training); evaluation leaves it empty.
+  // `by_feature` builds the second half of each block (training); evaluation leaves it empty.
   void assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature,
               const FeatureDropout& dropout = {}, size_t first_place = 0);
-
- private:
-  void gather(const Dataset& data, std::span<const uint32_t> rows);
-  void drop_features(const FeatureDropout& dropout);
-  void sort_by_feature(size_t feature_count);
-  void fill_by_feature();
-
-  std::vector<uint64_t> sort_keys_, sort_scratch_;  // feature << 32 | index of the entry in `features`
-  std::vector<uint32_t> entry_samples_;             // [entries] sample of an entry
 };
 
 }  // namespace modelet::shard

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 
 namespace modelet::shard {
 
@@ -14,6 +16,21 @@ struct Sample {
   std::span<const uint32_t> features;
   std::span<const float> values;
   std::span<const uint32_t> labels;
+};
+
+// The input of a sample may consist of several blocks. Each has a name and a range of ids of its own. The first
+// block, which every data set has, is that of Sample::features. A sample's ids in another block are kept in
+// their order, and an id may be there twice: they may be a history.
+inline constexpr std::string_view kFirstBlock = "features";
+struct BlockShape {
+  std::string name;
+  uint64_t features = 0;  // ids lie below it
+
+  bool operator==(const BlockShape&) const = default;
+};
+struct BlockSample {  // the part of a sample in one block
+  std::span<const uint32_t> features;
+  std::span<const float> values;
 };
 
 // A shorter vector counts as zero: 1 / length, times the scale of a centroid, must be a finite float.

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "shard/data/read/sample.h"
 
@@ -26,6 +28,11 @@ class SampleReader {
   // The next sample; valid until the next call. False at the end. Throws FormatError "file:line: what was
   // found and what to do".
   virtual bool next(Sample& sample) = 0;
+
+  // Blocks of the input beside the first one, known from the start; and the parts of the sample that next()
+  // returned in them, valid until the next call.
+  virtual std::vector<BlockShape> other_blocks() const { return {}; }
+  virtual std::span<const BlockSample> others() const { return {}; }
 
   // Whether next() can return without waiting for more text of a stream. (It may still have to wait if a
   // record spans lines.)

@@ -171,16 +171,16 @@ Dataset Dataset::of(const CsrSamples& samples, Normalize normalize) {
   data.labels_ = SampleLabels(samples.label_offsets, samples.label_ids);
   PreparedView& view = data.view_;
   view.rows = samples.rows();
-  view.features = samples.features;
   view.labels = samples.labels;
   view.label_entries = samples.label_ids.size();
   view.normalize = normalize;
-  view.feature_offsets = samples.feature_offsets;
-  view.feature_ids = samples.feature_ids;
-  view.values = normalize == Normalize::kNone ? samples.values : made.values;
+  view.features = {.shape = {std::string(kFirstBlock), samples.features},
+                   .offsets = samples.feature_offsets,
+                   .ids = samples.feature_ids,
+                   .values = normalize == Normalize::kNone ? samples.values : made.values};
   view.label_counts = made.label_counts;
   view.frequencies = made.frequencies;
-  view.fingerprint = fingerprint_of(samples, view.values);
+  view.fingerprint = fingerprint_of(samples, view.features.values);
   return data;
 }
 

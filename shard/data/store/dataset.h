@@ -40,9 +40,10 @@ class Dataset {
   static Dataset of(const CsrSamples& samples, Normalize normalize);
 
   size_t rows() const { return view_.rows; }
-  size_t features() const { return view_.features; }  // dimension: ids are in [0, features)
+  // Of the first block of the input, whose features those of a Sample are. Dimension: ids are in [0, features).
+  size_t features() const { return view_.features.shape.features; }
   size_t labels() const { return view_.labels; }
-  size_t nonzeros() const { return view_.feature_ids.size(); }
+  size_t nonzeros() const { return view_.features.ids.size(); }
   size_t label_entries() const { return view_.label_entries; }  // of all labels
   Normalize normalize() const { return view_.normalize; }
   // State of the encoder that read the text (shard/data/encode/encoder.h), valid as long as the Dataset, and
@@ -55,9 +56,11 @@ class Dataset {
   // Valid as long as the Dataset. The sample has the labels that the data set has (LabelSelection); they are
   // valid until add_labels().
   Sample sample(size_t row) const {
-    const uint64_t first = view_.feature_offsets[row], count = view_.feature_offsets[row + 1] - first;
-    return {view_.feature_ids.subspan(first, count), view_.values.subspan(first, count), labels_.of(row)};
+    const BlockSample first = view_.features.of(row);
+    return {first.features, first.values, labels_.of(row)};
   }
+  // Blocks of the input beside the first one.
+  std::span<const BlockView> other_blocks() const { return view_.others; }
   size_t label_count(size_t row) const { return view_.label_counts[row]; }  // of all labels of a sample
   // [labels] how many samples have the label of each neuron.
   std::span<const uint32_t> frequencies() const { return view_.frequencies; }
@@ -66,16 +69,14 @@ class Dataset {
   void add_labels(std::vector<LabelEntry>& entries) { labels_.add(entries); }
   // Memory of its own: neither the mapped file nor the arrays of CsrSamples.
   size_t memory_bytes() const { return labels_.memory_bytes() + made_.bytes(); }
-  // For loops over rows (base/array/prefetch.h). prefetch() requests a sample from memory. To find it,
-  // prefetch() reads its place, which prefetch_place() requests earlier.
+  // As those of the first block; they request the labels as well.
   void prefetch(size_t row) const {
-    const Sample of_row = sample(row);
-    prefetch_bytes(of_row.features.data(), of_row.features.size_bytes());
-    prefetch_bytes(of_row.values.data(), of_row.values.size_bytes());
-    prefetch_bytes(of_row.labels.data(), of_row.labels.size_bytes());
+    view_.features.prefetch(row);
+    const auto labels = labels_.of(row);
+    prefetch_bytes(labels.data(), labels.size_bytes());
   }
   void prefetch_place(size_t row) const {
-    prefetch_bytes(&view_.feature_offsets[row], 2 * sizeof(uint64_t));
+    view_.features.prefetch_place(row);
     prefetch_bytes(&view_.label_counts[row], sizeof(uint32_t));
     prefetch_bytes(labels_.place(row), 2 * sizeof(uint64_t));
   }

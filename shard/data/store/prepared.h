@@ -14,7 +14,6 @@
 // of samples of the most frequent one. Views are immutable and live as long as the bytes.
 #pragma once
 
-#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "base/array/prefetch.h"
 #include "base/experiment/experiment.h"
 #include "base/system/file.h"
 #include "shard/data/read/sample.h"
@@ -39,12 +39,32 @@ struct NeuronRange {
   uint64_t begin = 0, end = 0;
 };
 
-struct PreparedView {
-  uint64_t rows = 0, features = 0, labels = 0, label_entries = 0;
-  Normalize normalize = Normalize::kNone;
-  std::span<const uint64_t> feature_offsets;
-  std::span<const uint32_t> feature_ids;
+// A block of the input of all samples.
+struct BlockView {
+  BlockShape shape;
+  std::span<const uint64_t> offsets;  // [rows + 1] into the next two
+  std::span<const uint32_t> ids;
   std::span<const float> values;
+
+  BlockSample of(size_t row) const {
+    const uint64_t first = offsets[row], count = offsets[row + 1] - first;
+    return {ids.subspan(first, count), values.subspan(first, count)};
+  }
+  // For loops over rows (base/array/prefetch.h). prefetch() requests a sample from memory. To find it,
+  // prefetch() reads its place, which prefetch_place() requests earlier.
+  void prefetch(size_t row) const {
+    const BlockSample sample = of(row);
+    prefetch_bytes(sample.features.data(), sample.features.size_bytes());
+    prefetch_bytes(sample.values.data(), sample.values.size_bytes());
+  }
+  void prefetch_place(size_t row) const { prefetch_bytes(&offsets[row], 2 * sizeof(uint64_t)); }
+};
+
+struct PreparedView {
+  uint64_t rows = 0, labels = 0, label_entries = 0;
+  Normalize normalize = Normalize::kNone;  // of the first block
+  BlockView features;                      // the first block
+  std::vector<BlockView> others;
   std::span<const uint32_t> label_counts;   // [rows] labels of a sample
   std::span<const uint32_t> frequencies;    // [labels] samples that have the label of a neuron
   std::span<const uint32_t> label_samples;  // samples of neuron 0's label, of neuron 1's, ...; not checked
@@ -61,8 +81,8 @@ struct PreparedView {
 // opened.
 bool is_prepared(const std::filesystem::path& path);
 
-// Checks the header, the table of sections, offsets (monotone, in bounds), ids (strictly ascending within a
-// sample, in range) and counts of labels, so that walking the views cannot leave them; SampleLabels checks
+// Checks the header, the table of sections, offsets (monotone, in bounds), ids (in range, in the first block
+// strictly ascending within a sample) and counts of labels, so that walking the views cannot leave them; SampleLabels checks
 // what it reads of the last section. `verify` also compares the checksum of each section, but that of the
 // last one only if it is there in full: `whole`. `bytes` must be 8-byte aligned. Throws FormatError that
 // starts with `name`.
@@ -126,14 +146,16 @@ class PreparedWriter {
   // if the disk fails. `existing`: see AtomicFile.
   static constexpr uint64_t kSortedAtOnce = uint64_t{16} << 20;  // 64 MiB
   PreparedWriter(const std::filesystem::path& path, uint64_t features, uint64_t labels, Normalize normalize,
-                 Existing existing = Existing::kReplace, uint64_t sorted_at_once = 0);
+                 Existing existing = Existing::kReplace, uint64_t sorted_at_once = 0,
+                 std::vector<BlockShape> others = {});
   PreparedWriter(const PreparedWriter&) = delete;
   PreparedWriter& operator=(const PreparedWriter&) = delete;
   ~PreparedWriter();
 
-  // Appends a sample: ids strictly ascending and in range, values finite. Scales its values if the file is
-  // normalised (a sample whose values are all zero stays as it is).
-  void add(const Sample& sample);
+  // Appends a sample: ids in range, in the first block strictly ascending; values finite. Scales the values of
+  // the first block if the file is normalised (a sample whose values are all zero stays as it is). `others`: its
+  // parts in the other blocks.
+  void add(const Sample& sample, std::span<const BlockSample> others = {});
   // What the file also says about its origin; XMC text: empty and 0.
   void set_encoder(std::span<const std::byte> state, uint64_t unknown_labels);
   void finish();
@@ -142,18 +164,20 @@ class PreparedWriter {
 
  private:
   class Spool;
-  static constexpr size_t kSections = 7;  // in the order of the file, see prepared.cc
 
+  void add_to_block(size_t block, const BlockSample& sample, float scale);
   void sort_by_label();
 
   std::filesystem::path path_;
-  uint64_t features_, labels_, sorted_at_once_;
-  uint64_t rows_ = 0, nonzeros_ = 0, label_entries_ = 0, unknown_labels_ = 0;
+  std::vector<BlockShape> blocks_;
+  std::vector<uint64_t> nonzeros_;  // of each block
+  uint64_t labels_, sorted_at_once_;
+  uint64_t rows_ = 0, label_entries_ = 0, unknown_labels_ = 0;
   Normalize normalize_;
   Existing existing_;
-  std::array<std::unique_ptr<Spool>, kSections> spools_;
-  std::unique_ptr<Spool> entries_;     // LabelEntry, by sample
-  std::vector<LabelEntry> of_sample_;  // kept for its memory
+  std::vector<std::unique_ptr<Spool>> spools_;  // of each section
+  std::unique_ptr<Spool> entries_;              // LabelEntry, by sample
+  std::vector<LabelEntry> of_sample_;           // kept for its memory
 };
 
 // Called from time to time with the number of samples done, the bytes of text read, and the part of the input

@@ -128,7 +128,7 @@ void expect_rows(const Batch& batch, const Dataset& data, std::span<const uint32
 }
 
 // Transposes in the obvious way: a map from feature to its (sample, value) pairs in the order of samples.
-void expect_transposed(const Batch& batch) {
+void expect_transposed(const BatchBlock& batch) {
   std::map<uint32_t, std::vector<std::pair<uint32_t, float>>> columns;
   for (uint32_t sample = 0; sample < batch.size(); ++sample)
     for (size_t i = batch.offsets[sample]; i < batch.offsets[sample + 1]; ++i)
@@ -165,6 +165,63 @@ TEST_F(BatchTest, GathersAndTransposes) {
       expect_transposed(batch);
     }
   }
+}
+
+// A batch of data with other blocks has, in its first block, what it would have without them, and in each of
+// the others what a batch has whose only block that is.
+TEST(Batch, GathersEveryBlock) {
+  const testing::TemporaryFolder folder;
+  constexpr uint32_t kItems = 5000;
+  PreparedWriter both(folder / "both", 100, 3, Normalize::kNone, Existing::kReplace, 0,
+                      {{"history", kItems}});
+  PreparedWriter first(folder / "first", 100, 3, Normalize::kNone);
+  std::vector<testing::OwnedSample> histories;
+  for (uint64_t row = 0; row < 70; ++row) {
+    Rng rng(3, {row});
+    testing::OwnedSample sample, history;
+    for (uint32_t f = rng.below(9); f < 100; f += 1 + rng.below(30)) {
+      sample.features.push_back(f);
+      sample.values.push_back(rng.normal());
+    }
+    for (uint32_t left = rng.below(6); left > 0; --left) {
+      history.features.push_back(rng.below(row % 2 == 0 ? 4 : kItems));
+      history.values.push_back(rng.normal());
+    }
+    const BlockSample other{history.features, history.values};
+    both.add(sample.view(), {&other, 1});
+    first.add(sample.view());
+    histories.push_back(history);
+  }
+  both.finish();
+  first.finish();
+  const Dataset with = Dataset::open(folder / "both"), without = Dataset::open(folder / "first");
+  BatchOrder order(all_rows(with.rows()), 32, 1);
+  Batch batch, alone;
+  for (uint64_t step = 0; step < 2 * order.steps_per_epoch(); ++step) {
+    const auto rows = order.rows(step);
+    for (const FeatureDropout& dropout : {FeatureDropout{}, FeatureDropout{0.5f, 7, step}}) {
+      batch.assign(with, rows, true, dropout);
+      alone.assign(without, rows, true, dropout);
+      EXPECT_EQ(batch.features, alone.features);
+      EXPECT_EQ(batch.values, alone.values);
+      EXPECT_EQ(batch.feature_samples, alone.feature_samples);
+      ASSERT_EQ(batch.others.size(), 1u);
+      const BatchBlock& history = batch.others.front();
+      ASSERT_EQ(history.size(), rows.size());
+      expect_transposed(history);
+      if (dropout.rate > 0) continue;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const auto begin = history.offsets[i], count = history.offsets[i + 1] - begin;
+        EXPECT_TRUE(std::ranges::equal(std::span(history.features).subspan(begin, count),
+                                       histories[rows[i]].features));
+        EXPECT_TRUE(
+            std::ranges::equal(std::span(history.values).subspan(begin, count), histories[rows[i]].values));
+      }
+    }
+  }
+  EXPECT_TRUE(alone.others.empty());
+  batch.assign(with, order.rows(0), false);
+  EXPECT_TRUE(batch.others.front().unique_features.empty());
 }
 
 TEST_F(BatchTest, EvaluationLeavesTheSecondHalfEmpty) {

@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using testing::OwnedSample;
 using testing::TemporaryFolder;
 
-constexpr size_t kHeaderBytes = 64, kEntryBytes = 64, kHeadBytes = kHeaderBytes + 7 * kEntryBytes;
+constexpr size_t kHeaderBytes = 64, kEntryBytes = 64;
 constexpr char kExampleText[] = "2 4 3\n0,2 1:0.5 3:2\n 0:1\n";
 
 std::vector<OwnedSample> random_samples(size_t rows, uint32_t features, uint32_t labels, uint64_t seed) {
@@ -52,9 +52,9 @@ std::vector<OwnedSample> walk(const PreparedView& view, std::span<const NeuronRa
   const SampleLabels labels(view, neurons, "data.mlt");
   std::vector<OwnedSample> samples;
   for (size_t row = 0; row < view.rows; ++row) {
-    const uint64_t begin = view.feature_offsets[row], count = view.feature_offsets[row + 1] - begin;
-    samples.emplace_back(
-        Sample{view.feature_ids.subspan(begin, count), view.values.subspan(begin, count), labels.of(row)});
+    const uint64_t begin = view.features.offsets[row], count = view.features.offsets[row + 1] - begin;
+    samples.emplace_back(Sample{view.features.ids.subspan(begin, count),
+                                view.features.values.subspan(begin, count), labels.of(row)});
   }
   return samples;
 }
@@ -82,6 +82,111 @@ TEST(Prepared, RoundTripAndNothingLeftBehind) {
   EXPECT_EQ(data.labels(), 60u);
   EXPECT_EQ(testing::samples_of(data), samples);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+// Samples with a second block, in which ids have an order and are repeated, and a third, in which few samples
+// have anything.
+constexpr uint32_t kItems = 7;
+std::vector<OwnedSample> other_part(size_t rows, uint32_t features, uint32_t one_in, uint64_t seed) {
+  std::vector<OwnedSample> parts(rows);
+  for (size_t row = 0; row < rows; ++row) {
+    Rng rng(seed, {row});
+    for (uint32_t left = rng.below(one_in) == 0 ? 1 + rng.below(9) : 0; left > 0; --left) {
+      parts[row].features.push_back(rng.below(features));
+      parts[row].values.push_back(rng.normal());
+    }
+  }
+  return parts;
+}
+std::string bytes_of_blocks(const std::vector<OwnedSample>& samples, const std::vector<OwnedSample>& history,
+                            const std::vector<OwnedSample>& rare, Normalize normalize = Normalize::kNone) {
+  const TemporaryFolder folder;
+  PreparedWriter writer(folder / "data.mlt", 100, 60, normalize, Existing::kReplace, 0,
+                        {{"history", kItems}, {"rare", 1u << 30}});
+  for (size_t row = 0; row < samples.size(); ++row) {
+    const BlockSample others[] = {{history[row].features, history[row].values},
+                                  {rare[row].features, rare[row].values}};
+    writer.add(samples[row].view(), others);
+  }
+  writer.finish();
+  return bytes_of(folder / "data.mlt");
+}
+std::vector<OwnedSample> part_of(const BlockView& block) {
+  std::vector<OwnedSample> parts;
+  for (size_t row = 0; row + 1 < block.offsets.size(); ++row)
+    parts.emplace_back(Sample{block.of(row).features, block.of(row).values, {}});
+  return parts;
+}
+
+TEST(Prepared, BlocksRoundTrip) {
+  const auto samples = random_samples(500, 100, 60, 7), history = other_part(500, kItems, 1, 8),
+             rare = other_part(500, 1u << 30, 20, 9);
+  const TemporaryFolder folder;
+  folder.write("data.mlt", bytes_of_blocks(samples, history, rare));
+  const Dataset data = Dataset::open(folder / "data.mlt", true);
+  EXPECT_EQ(testing::samples_of(data), samples) << "the first block is as it is without the others";
+  EXPECT_EQ(data.features(), 100u);
+  ASSERT_EQ(data.other_blocks().size(), 2u);
+  EXPECT_EQ(data.other_blocks()[0].shape, (BlockShape{"history", kItems}));
+  EXPECT_EQ(data.other_blocks()[1].shape, (BlockShape{"rare", 1u << 30}));
+  EXPECT_EQ(part_of(data.other_blocks()[0]), history);
+  EXPECT_EQ(part_of(data.other_blocks()[1]), rare);
+}
+
+// What is normalised is the first block: a value of another one may be the age of an event.
+TEST(Prepared, OtherBlocksKeepTheirValues) {
+  const auto samples = random_samples(50, 100, 60, 7), history = other_part(50, kItems, 1, 8);
+  const auto bytes =
+      aligned_bytes(bytes_of_blocks(samples, history, other_part(50, 9, 2, 9), Normalize::kL2));
+  const PreparedView view = parse_prepared(bytes, "data.mlt", true);
+  EXPECT_EQ(part_of(view.others.at(0)), history);
+  EXPECT_NE(walk(view), samples);
+}
+
+TEST(Prepared, OtherBlocksAreInTheFingerprint) {
+  const auto samples = random_samples(50, 100, 60, 7), history = other_part(50, kItems, 1, 8);
+  auto changed = history;
+  ASSERT_FALSE(changed[3].values.empty());
+  changed[3].values[0] += 1;
+  const auto print = [&](const std::vector<OwnedSample>& of) {
+    return parse_prepared(aligned_bytes(bytes_of_blocks(samples, of, history)), "data.mlt", true).fingerprint;
+  };
+  EXPECT_EQ(print(history), print(history));
+  EXPECT_NE(print(history), print(changed));
+}
+
+// A reader that gives the same samples, each with its labels as a second block.
+class WithLabelsAsBlock final : public SampleReader {
+ public:
+  explicit WithLabelsAsBlock(XmcReader reader) : reader_(std::move(reader)) {}
+  uint64_t features() const override { return reader_.features(); }
+  uint64_t labels() const override { return reader_.labels(); }
+  std::vector<BlockShape> other_blocks() const override { return {{"own", reader_.labels()}}; }
+  std::span<const BlockSample> others() const override { return {&own_, 1}; }
+  bool next(Sample& sample) override {
+    if (!reader_.next(sample)) return false;
+    ones_.assign(sample.labels.size(), 1.0f);
+    own_ = {sample.labels, ones_};
+    return true;
+  }
+  bool ready() const override { return reader_.ready(); }
+  uint64_t bytes() const override { return reader_.bytes(); }
+  double fraction() const override { return reader_.fraction(); }
+
+ private:
+  XmcReader reader_;
+  std::vector<float> ones_;
+  BlockSample own_;
+};
+
+TEST(Prepared, AReaderMayHaveBlocks) {
+  const TemporaryFolder folder;
+  WithLabelsAsBlock reader(testing::reader_of(kExampleText));
+  prepare_text(reader, {}, folder / "data.mlt", Normalize::kNone);
+  const Dataset data = Dataset::open(folder / "data.mlt", true);
+  EXPECT_EQ(testing::samples_of(data), testing::read_text(kExampleText));
+  EXPECT_EQ(part_of(data.other_blocks().front()),
+            (std::vector<OwnedSample>{{{0, 2}, {1, 1}, {}}, {{}, {}, {}}}));
 }
 
 TEST(Prepared, AnAbandonedWriterLeavesNoFile) {
@@ -270,15 +375,17 @@ TEST(Prepared, TheFingerprintIsThatOfEarlierVersions) {
 }
 
 TEST(Prepared, EveryDamagedByteIsFoundOrHarmless) {
-  const auto samples = random_samples(20, 50, 60, 5);
-  const std::string good = prepared_bytes(samples, 50, 60);
+  const auto samples = random_samples(20, 50, 60, 5), history = other_part(20, kItems, 1, 8);
+  const std::string good = bytes_of_blocks(samples, history, history);
   auto bytes = aligned_bytes(good);
   size_t harmless = 0;
   for (size_t at = 0; at < bytes.size(); ++at) {
     for (const int mask : {0x01, 0x80, 0xff}) {
       bytes[at] ^= static_cast<std::byte>(mask);
       try {
-        EXPECT_EQ(walk(parse_prepared(bytes, "data.mlt", true)), samples) << "byte " << at;
+        const PreparedView view = parse_prepared(bytes, "data.mlt", true);
+        EXPECT_EQ(walk(view), samples) << "byte " << at;
+        for (const BlockView& block : view.others) EXPECT_EQ(part_of(block), history) << "byte " << at;
         ++harmless;
       } catch (const FormatError&) {
       }
@@ -286,13 +393,16 @@ TEST(Prepared, EveryDamagedByteIsFoundOrHarmless) {
     }
   }
   // Only the gaps between the sections may change unseen.
-  EXPECT_LT(harmless, 5 * 64 * 3u);
+  EXPECT_LT(harmless, 11 * 64 * 3u);
 }
 
 // A hand-made file may have right checksums. Recomputing the checksum of the header after each mutation gets
 // past the first defence.
 TEST(Prepared, MutatedFilesNeverLeadOutsideTheirBytes) {
-  const std::string good = prepared_bytes(random_samples(20, 50, 60, 5), 50, 60);
+  const auto samples = random_samples(20, 50, 60, 5);
+  const std::string good =
+      bytes_of_blocks(samples, other_part(20, kItems, 1, 8), other_part(20, 1u << 30, 4, 9));
+  constexpr size_t kHead = kHeaderBytes + 13 * kEntryBytes;
   constexpr int kInputs = 1'000'000;
   size_t accepted = 0;
   auto bytes = aligned_bytes(good);
@@ -301,7 +411,7 @@ TEST(Prepared, MutatedFilesNeverLeadOutsideTheirBytes) {
     std::memcpy(bytes.data(), good.data(), good.size());
     size_t size = good.size();
     for (uint32_t change = 0; change <= rng.below(3); ++change) {
-      const size_t at = rng.below(static_cast<uint32_t>(rng.below(2) == 0 ? kHeadBytes : good.size()));
+      const size_t at = rng.below(static_cast<uint32_t>(rng.below(2) == 0 ? kHead : good.size()));
       bytes[at] = static_cast<std::byte>(rng.below(4) == 0 ? 0xff : rng.next());
     }
     if (rng.below(8) == 0) size = rng.below(static_cast<uint32_t>(good.size()));
@@ -309,7 +419,11 @@ TEST(Prepared, MutatedFilesNeverLeadOutsideTheirBytes) {
     try {
       // An exact copy, so that a sanitizer sees a read past its end.
       const AlignedVector<std::byte> exact(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
-      walk(parse_prepared(exact, "data.mlt", false));
+      const PreparedView view = parse_prepared(exact, "data.mlt", false);
+      walk(view);
+      for (const BlockView& block : view.others)
+        for (const OwnedSample& part : part_of(block))
+          for (const uint32_t id : part.features) EXPECT_LT(id, block.shape.features);
       ++accepted;
     } catch (const FormatError&) {
     }
@@ -323,9 +437,9 @@ TEST(Prepared, ValuesAreFinite) {
   const std::string good = prepared_bytes(samples, 50, 60);
   const auto file = aligned_bytes(good);
   const PreparedView view = parse_prepared(file, "data.mlt", false);
-  const size_t row = 13, at = view.feature_offsets[row];
+  const size_t row = 13, at = view.features.offsets[row];
   const auto values =
-      static_cast<size_t>(reinterpret_cast<const std::byte*>(view.values.data()) - file.data());
+      static_cast<size_t>(reinterpret_cast<const std::byte*>(view.features.values.data()) - file.data());
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::string bytes = good;
     std::memcpy(bytes.data() + values + at * sizeof(float), &bad, sizeof bad);
@@ -409,7 +523,11 @@ TEST(Prepared, RefusesTablesThatMakeNoSense) {
         << offset;
   EXPECT_THAT(error_of(with(1, kLimit, uint64_t{1} << 31), true), HasSubstr("absurdly many features"));
   EXPECT_THAT(error_of(with(1, kLimit, 49), true), HasSubstr("do not ascend or are not below 49"));
-  EXPECT_THAT(error_of(with(6, kLimit, 21), true), HasSubstr("'labels.samples' does not have the elements"));
+  EXPECT_THAT(error_of(with(6, kLimit, 21), true), HasSubstr("'labels.samples' has other elements"));
+  EXPECT_THAT(error_of(named(1, "history.ids"), true), HasSubstr("a section '.ids' is missing"));
+  EXPECT_THAT(error_of(named(1, ".ids"), true), HasSubstr("does not know"));
+  EXPECT_THAT(error_of(named(5, "history.ids"), true),
+              HasSubstr("'history.ids' is there twice, or has another type"));
   std::string fewer = good;
   fewer[24] = 6;
   EXPECT_THAT(error_of(fewer, true), HasSubstr("is not where the table must put it"));
