@@ -88,7 +88,7 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
       pool_(thread_count(job), job.throttle),
       data_(job, sharding_, pool_, tell_preparing(events, clock, [this] { throw_if_stopped(); })),
       network_(job.experiment, job.shape, sharding_.held(), true, pool_, data_.features()),
-      schedule_(schedule_of(job, data_.feed().steps_per_epoch(), checkpoints_.resumed_step())),
+      schedule_(schedule_of(job, data_.steps_per_epoch(), checkpoints_.resumed_step())),
       selection_(selection_of(job.experiment, job.shape.labels), data_),
       statistics_(clock) {
   MODELET_CHECK(!job.snapshots.enabled || job.private_folder,

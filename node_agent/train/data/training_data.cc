@@ -10,28 +10,9 @@
 
 #include "base/error.h"
 #include "node_agent/train/data/label_selection.h"
-#include "shard/modelet/state.h"
 
 namespace modelet::agent {
 namespace {
-
-shard::Dataset load_train(const TrainJob& job, const Sharding& sharding, const TellPreparing& tell) {
-  if (job.in_memory != nullptr)
-    return shard::Dataset::of(job.in_memory->train, job.experiment.data.normalize);
-  const shard::LabelSelection selection{.neurons = output_neurons(sharding.held()),
-                                        .alone = !job.train_file.empty()};
-  const Experiment::Data& data = job.experiment.data;
-  const std::filesystem::path file =
-      job.train_file.empty() ? std::filesystem::path(data.train) : job.train_file;
-  return shard::load_training_data(file, data.normalize, encoding_of(job.experiment), selection, tell(file));
-}
-
-shard::Dataset load_test(const TrainJob& job, const shard::Dataset& train, const TellPreparing& tell) {
-  const Experiment::Data& data = job.experiment.data;
-  if (job.in_memory != nullptr) return shard::Dataset::of(job.in_memory->test, data.normalize);
-  const std::filesystem::path file = job.test_file.empty() ? std::filesystem::path(data.test) : job.test_file;
-  return shard::load_dataset(file, data.normalize, train.encoder(), {}, tell(file));
-}
 
 // A softmax over one label is always 1, so nothing would be learned.
 void require_choice(Loss loss, const shard::Dataset& train, const std::string& path) {
@@ -55,43 +36,33 @@ void require_items(const Experiment::Model& model, const shard::Dataset& data, c
   }
 }
 
-void require_planned(const DataShape& seen, const TrainJob& job) {
-  const DataShape& planned = job.shape;
-  const bool same_shape = seen.features == planned.features && seen.labels == planned.labels &&
-                          seen.train_rows == planned.train_rows && seen.test_rows == planned.test_rows &&
-                          seen.encoder == planned.encoder &&
-                          (seen.occurring_features == planned.occurring_features ||
-                           planned.occurring_features == 0 || job.other_samples);
-  if (same_shape && (seen.fingerprint == planned.fingerprint || planned.fingerprint == 0)) return;
-  const std::string path = job.train_file.empty() ? job.experiment.data.train : job.train_file.string();
-  throw Error("the data at " + path + " is not the data that the run was planned for: this node sees " +
-              std::to_string(seen.train_rows) + " samples, " + std::to_string(seen.features) + " features, " +
-              std::to_string(seen.labels) + " labels" + (same_shape ? ", with other content" : ""));
+// What is computed of all training samples is not known where each replica has only its own.
+void require_separable(const Experiment::Model& model) {
+  if (model.centroids || model.classifiers > 0)
+    throw UsageError(
+        "model.centroids and model.classifiers are computed of all training samples, and here each replica has "
+        "samples of its own: set model.centroids = false and model.classifiers = 0");
 }
 
 }  // namespace
 
-shard::FeatureRows feature_rows(const TrainJob& job, const shard::Dataset& train) {
-  if (!job.other_samples)  // earlier programs planned rows for all
-    return job.shape.occurring_features > 0 ? shard::FeatureRows::of(train)
-                                            : shard::FeatureRows(train.features());
-  const shard::FeatureRows earlier =
-      shard::stored_feature_rows(shard::Checkpoint::open(shard::find_checkpoint(job.resume)));
-  return shard::FeatureRows::of(train, &earlier);
-}
-
 TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, ThreadPool& pool,
                            const TellPreparing& tell)
-    : train_(load_train(job, sharding, tell)),
-      test_(load_test(job, train_, tell)),
-      features_(feature_rows(job, train_)),
+    : shared_(job.samples == nullptr ? shared_samples(job) : nullptr),
+      source_(shared_ ? *shared_ : *job.samples),
+      train_(source_.train(output_neurons(sharding.held()), tell)),
+      test_(source_.test(train_, tell)),
+      features_(source_.feature_rows(train_)),
+      samples_of_run_(job.shape.train_rows),
       split_(shard::split_rows(train_.rows(), job.experiment.data.validation, job.experiment.train.seed)),
       feed_(train_, std::move(split_.train), job.experiment.train, pool,
-            {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas())}) {
+            {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas()),
+             source_.of_replica()}) {
+  if (source_.of_replica()) require_separable(job.experiment.model);
   require_choice(job.experiment.model.loss, train_, job.experiment.data.train);
   require_items(job.experiment.model, train_, job.experiment.data.train);
   require_items(job.experiment.model, test_, job.experiment.data.test);
-  require_planned(shard::describe_shape(train_, test_), job);
+  source_.require_planned(train_, test_);
 }
 
 std::vector<uint32_t> TrainingData::training_rows() const {

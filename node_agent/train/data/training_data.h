@@ -1,35 +1,26 @@
-// TrainingData: the samples of a run on one rank. It loads them, checks that the run was planned for this
-// data, holds out some samples for validation, and divides the others into batches. Used by the training
+// TrainingData: the samples of a run on one rank. It takes them from a source (sample_source.h), holds out some samples for validation, and divides the others into batches. Used by the training
 // thread.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/parallel/thread_pool.h"
 #include "comm/collectives/group.h"
 #include "node_agent/step/exchange/sharding.h"
+#include "node_agent/train/data/sample_source.h"
 #include "node_agent/train/job/train_job.h"
 #include "shard/data/batch/batch_feed.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/store/dataset.h"
-#include "shard/data/store/feature_rows.h"
 
 namespace modelet::agent {
 
-// Returns the function that is told how far the preparation of a text is.
-using TellPreparing = std::function<shard::PrepareProgress(const std::string& file)>;
-
-// The features that have rows: those that occur in the training data and, if the run goes on with other samples,
-// those of the checkpoint.
-shard::FeatureRows feature_rows(const TrainJob& job, const shard::Dataset& train);
-
 class TrainingData {
  public:
-  // Throws Error if the data cannot be read, or is not the job's. `pool` must outlive this object.
+  // Throws Error if the data cannot be read, or is not the job's. `job` and `pool` must outlive this object.
   TrainingData(const TrainJob& job, const Sharding& sharding, ThreadPool& pool, const TellPreparing& tell);
   TrainingData(const TrainingData&) = delete;
   TrainingData& operator=(const TrainingData&) = delete;
@@ -47,13 +38,20 @@ class TrainingData {
   // kLabelRounds rounds from tag.round upwards (rounds.h).
   void complete_validation_labels(comm::Group& replica, comm::Tag tag);
 
-  // [labels] the number of samples of train() that have the label.
-  std::vector<uint32_t> label_counts() const { return shard::count_labels(train_); }
+  // Equal on all ranks: the training samples of all replicas together, those that are held out included; and the
+  // steps of an epoch.
+  uint64_t samples_of_run() const { return samples_of_run_; }
+  uint64_t steps_per_epoch() const { return source_.steps_per_epoch(feed_.steps_per_epoch()); }
+  // [labels] how many of these samples have the label.
+  std::vector<uint32_t> label_counts() const { return source_.label_counts(train_); }
   uint64_t memory_bytes() const { return train_.memory_bytes() + test_.memory_bytes(); }
 
  private:
+  const std::unique_ptr<const SampleSource> shared_;  // unless the job has a source
+  const SampleSource& source_;
   shard::Dataset train_, test_;
   shard::FeatureRows features_;
+  uint64_t samples_of_run_;
   shard::RowSplit split_;  // without the training rows, which feed_ has
   bool validation_has_labels_ = false;
   shard::BatchFeed feed_;  // last, so that it is destroyed before what it reads

@@ -20,7 +20,7 @@ ModelSelection::ModelSelection(const Options& options, TrainingData& data)
       patience_(options.patience),
       data_(data),
       inverse_propensities_(
-          shard::inverse_propensities(data.label_counts(), data.train().rows(), options.metrics)),
+          shard::inverse_propensities(data.label_counts(), data.samples_of_run(), options.metrics)),
       auc_labels_(shard::has_auc(options.loss, data.train().labels()) ? data.train().labels() : 0) {
   if (data.validates()) require_metric();
 }

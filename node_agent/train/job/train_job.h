@@ -35,6 +35,8 @@ struct SnapshotOptions {
   std::function<bool(uint64_t step)> is_safe = {};
 };
 
+class SampleSource;  // node_agent/train/data/sample_source.h
+
 struct TrainJob {
   std::string run;  // name of the run
   Experiment experiment;
@@ -50,6 +52,9 @@ struct TrainJob {
   // hold.
   std::filesystem::path train_file, test_file;
   const SamplesInMemory* in_memory = nullptr;  // read instead of any file; must outlive the job
+  // Where samples come from instead of all of the above; must outlive the job. The shape then is that of the
+  // samples of all replicas together. Null: every rank reads the same data.
+  const SampleSource* samples = nullptr;
   // `resume` has learned from other samples. The run goes on from its weights for train.epochs more epochs.
   // It continues to count steps, so that no random number is drawn twice.
   bool other_samples = false;

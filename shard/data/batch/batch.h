@@ -36,9 +36,10 @@ class BatchOrder {
 };
 
 // A share of each batch: the index-th of `count` shares of nearly equal size. Replicas of a model train on
-// one share each.
+// one share each. With `own_rows` the replica has rows of its own, and all batches of these.
 struct BatchShare {
   uint32_t index = 0, count = 1;
+  bool own_rows = false;
 };
 // Never empty: if there are fewer rows than shares, some rows are in several shares.
 std::span<const uint32_t> share_of(std::span<const uint32_t> rows, BatchShare share);

@@ -7,8 +7,9 @@ namespace modelet::shard {
 BatchFeed::BatchFeed(const Dataset& data, std::vector<uint32_t> rows, const Experiment::Train& train,
                      ThreadPool& pool, BatchShare share)
     : data_(data),
-      order_(std::move(rows), size_t{train.batch} * share.count, train.seed),
+      order_(std::move(rows), size_t{train.batch} * (share.own_rows ? 1 : share.count), train.seed),
       share_(share),
+      batch_(train.batch),
       input_dropout_(train.input_dropout),
       seed_(train.seed),
       prepare_(pool) {}
@@ -23,8 +24,11 @@ const Batch& BatchFeed::at(uint64_t step, uint64_t steps) {
 
 void BatchFeed::assign(uint64_t step) {
   const std::span<const uint32_t> rows = order_.rows(step);
-  batches_[step % 2].assign(data_, share_of(rows, share_), true, {input_dropout_, seed_, step},
-                            first_place(rows.size(), share_));
+  const FeatureDropout dropout{input_dropout_, seed_, step};
+  if (share_.own_rows)
+    batches_[step % 2].assign(data_, rows, true, dropout, batch_ * share_.index);
+  else
+    batches_[step % 2].assign(data_, share_of(rows, share_), true, dropout, first_place(rows.size(), share_));
 }
 
 }  // namespace modelet::shard

@@ -17,13 +17,15 @@ namespace modelet::shard {
 
 class BatchFeed {
  public:
-  // `data` and `pool` must outlive it. `rows` of the data take part. Each of share.count replicas trains on
-  // train.batch samples a step; this is the feed of one of them.
+  // `data` and `pool` must outlive it. `rows` of the data take part: those of all replicas or, with
+  // share.own_rows, of this one. Each of share.count replicas trains on train.batch samples a step; this is the
+  // feed of one of them.
   BatchFeed(const Dataset& data, std::vector<uint32_t> rows, const Experiment::Train& train, ThreadPool& pool,
             BatchShare share = {});
 
   size_t steps_per_epoch() const { return order_.steps_per_epoch(); }
-  size_t samples(uint64_t step) const { return order_.size(step); }  // of all replicas together
+  // Of all replicas together; if each has rows of its own, as if all had as many as this one.
+  size_t samples(uint64_t step) const { return order_.size(step) * (share_.own_rows ? share_.count : 1); }
 
   // The batch of a step, valid until the next call. Begins to gather the batch of the next step as well, if
   // the run, which has `steps` steps, has one.
@@ -40,8 +42,9 @@ class BatchFeed {
   void assign(uint64_t step);
 
   const Dataset& data_;
-  BatchOrder order_;  // of all replicas together
+  BatchOrder order_;  // of all replicas together, or of this one's rows
   BatchShare share_;
+  size_t batch_;  // samples of this replica
   float input_dropout_;
   uint64_t seed_;
   Batch batches_[2];  // of this step and the next

@@ -131,6 +131,7 @@ class TrainerTest : public ::testing::Test {
     std::function<void(const json&)> on_event = {};
     double seconds_per_step = 0, seconds_per_look = 0;
     const SamplesInMemory* in_memory = nullptr;
+    std::function<const SampleSource*(const TrainJob&)> samples = {};  // for each rank
     bool other_samples = false;
   };
   struct Died : Error {
@@ -153,6 +154,7 @@ class TrainerTest : public ::testing::Test {
                    .other_samples = options.other_samples,
                    .snapshots = {.retry_seconds = 0}};
       if (options.train_file) job.train_file = options.train_file(job);
+      if (options.samples) job.samples = options.samples(job);
       auto clock = std::make_unique<StepClock>(options.seconds_per_step, options.seconds_per_look);
       StepClock& of_steps = *clock;
       trainers.push_back(std::make_unique<Trainer>(std::move(job), std::move(clock)));
