@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/text/strict_json.h"
@@ -27,32 +27,27 @@ json as_json(const Snapshot& snapshot) {
 }
 
 // The name of a file. It cannot leave its folder, and is not hidden there.
-std::string file_name_at(const json& file) {
-  std::string name = string_at(file, "name", kOrigin);
+bool is_file_name(const std::string& name) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '-' || c == '_';
   };
-  if (name.empty() || name.size() > kLongestName || name.front() == '.' ||
-      !std::ranges::all_of(name, is_plain))
-    throw FormatError("snapshot: a file's name must be letters, digits, '.', '-' and '_'");
-  return name;
+  return !name.empty() && name.size() <= kLongestName && name.front() != '.' &&
+         std::ranges::all_of(name, is_plain);
 }
 
-const json& array_at(const json& object, const char* key, size_t most) {
+const json& array_at(const json& object, const char* key) {
   const json& list = member_at(object, key, kOrigin);
-  if (!list.is_array() || list.size() > most)
-    throw FormatError(std::string("snapshot: '") + key + "' must be a list of at most " +
-                      std::to_string(most));
+  if (!list.is_array()) throw FormatError(std::string("snapshot: '") + key + "' must be a list");
   return list;
 }
 
 SnapshotFile file_of(const json& object) {
-  SnapshotFile file{.name = file_name_at(object),
+  SnapshotFile file{.name = string_at(object, "name", kOrigin),
                     .content = parse_content_id(string_at(object, "content", kOrigin)),
                     .bytes = unsigned_at(object, "bytes", kOrigin),
                     .holders = {}};
-  for (const json& holder : array_at(object, "holders", kMostHolders)) {
+  for (const json& holder : array_at(object, "holders")) {
     if (!holder.is_string()) throw FormatError("snapshot: a holder must be the name of a node");
     file.holders.push_back(holder.get<std::string>());
   }
@@ -68,28 +63,39 @@ Snapshot snapshot_of(const json& object) {
   const json& keep = member_at(object, "keep", kOrigin);
   if (!keep.is_boolean()) throw FormatError("snapshot: 'keep' must be true or false");
   snapshot.keep = keep.get<bool>();
-  std::set<std::string> names;
-  for (const json& file : array_at(object, "files", kMostSnapshotFiles)) {
-    snapshot.files.push_back(file_of(file));
-    if (!names.insert(snapshot.files.back().name).second)
-      throw FormatError("snapshot: the file '" + snapshot.files.back().name + "' is listed twice");
-  }
+  for (const json& file : array_at(object, "files")) snapshot.files.push_back(file_of(file));
+  check(snapshot);
   return snapshot;
 }
 
 }  // namespace
 
+void check(const Snapshot& snapshot) {
+  if (snapshot.files.size() > kMostSnapshotFiles)
+    throw FormatError("snapshot: more than " + std::to_string(kMostSnapshotFiles) + " files");
+  std::set<std::string_view> names;
+  for (const SnapshotFile& file : snapshot.files) {
+    if (!is_file_name(file.name))
+      throw FormatError("snapshot: a file's name must be letters, digits, '.', '-' and '_'");
+    if (file.holders.size() > kMostHolders)
+      throw FormatError("snapshot: more than " + std::to_string(kMostHolders) + " holders of a file");
+    if (!names.insert(file.name).second)
+      throw FormatError("snapshot: the file '" + file.name + "' is listed twice");
+  }
+}
+
+std::set<std::string> addresses_of(const Snapshot& snapshot) {
+  std::set<std::string> addresses;
+  for (const SnapshotFile& file : snapshot.files) addresses.insert(to_text(file.content));
+  return addresses;
+}
+
 std::string format_snapshot(const Snapshot& snapshot) { return as_json(snapshot).dump(); }
 
-std::string format_snapshots(const std::vector<Snapshot>& snapshots, size_t most_bytes) {
-  std::string list;
-  for (const Snapshot& snapshot : snapshots) {
-    const std::string next = format_snapshot(snapshot);
-    if (!list.empty() && list.size() + next.size() + 1 >= most_bytes) break;
-    list += list.empty() ? '[' : ',';
-    list += next;
-  }
-  return list.empty() ? "[]" : list + ']';
+std::string format_snapshots(const std::vector<Snapshot>& snapshots) {
+  json list = json::array();
+  for (const Snapshot& snapshot : snapshots) list.push_back(as_json(snapshot));
+  return list.dump();
 }
 
 Snapshot parse_snapshot(std::string_view text) {

@@ -2,7 +2,7 @@
 // content. A snapshot lists the nodes that hold each file, and whoever needs the file may take it from any
 // of them.
 //
-// In the messages Prepare, SnapshotHeld and RunFiles it is JSON:
+// In messages it is a table (comm/control/snapshot_tables.h), in the scheduler's ledger JSON:
 //
 //   {"epoch": 2, "step": 1600, "keep": false, "files": [
 //     {"name": "index.json", "content": "<64 hexadecimal digits>", "bytes": 4711, "holders": ["alpha", ""]}]}
@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,11 +41,15 @@ struct Snapshot {
 
 inline constexpr size_t kMostSnapshotFiles = 1 << 14, kMostHolders = 64;
 
+// Throws FormatError if there are more files or holders than the limits allow, a file is listed twice, or a name could
+// leave the checkpoint's folder.
+void check(const Snapshot& snapshot);
+
+std::set<std::string> addresses_of(const Snapshot& snapshot);  // of its files (comm/content/content.h)
+
 std::string format_snapshot(const Snapshot& snapshot);
-// Leaves out the last ones if the text would have more than `most_bytes` bytes. The first is always there.
-std::string format_snapshots(const std::vector<Snapshot>& snapshots, size_t most_bytes = SIZE_MAX);
-// Throw FormatError, which says what is wrong: the text is not such JSON, there are more files or holders
-// than the limits allow, a file is listed twice, or a name could leave the checkpoint's folder.
+std::string format_snapshots(const std::vector<Snapshot>& snapshots);
+// Throw FormatError, which says what is wrong: the text is not such JSON, or check() says it.
 Snapshot parse_snapshot(std::string_view json);
 std::vector<Snapshot> parse_snapshots(std::string_view json);
 

@@ -87,6 +87,13 @@ class UnpackedSize {
     add(node->name());
     add(node->version());
   }
+  void add(const SnapshotFile* file) {
+    add(file->name());
+    add(file->holders());
+  }
+  void add(const Snapshot* snapshot) {
+    if (snapshot != nullptr) add(snapshot->files());
+  }
   void add(const Holder* holder) {
     add(holder->node());
     add(holder->endpoint());
@@ -96,7 +103,10 @@ class UnpackedSize {
   template <class Element>
   void add(const flatbuffers::Vector<flatbuffers::Offset<Element>>* list) {
     if (list == nullptr) return;
-    add(list->size() * sizeof(std::string));
+    if constexpr (requires { typename Element::NativeTableType; })
+      add(list->size() * sizeof(typename Element::NativeTableType));
+    else
+      add(list->size() * sizeof(std::string));
     for (const Element* element : *list) add(element);
   }
 
@@ -110,15 +120,23 @@ class UnpackedSize {
   size_t bytes_ = 0;
 };
 
-void check_unpacked_size(const ToScheduler*) {}  // has no vectors of strings (control.fbs)
+void check_unpacked_size(const ToScheduler* root) {
+  UnpackedSize size;
+  if (const auto* submit = root->body_as_Submit()) size.add(submit->resume_files());
+  if (const auto* held = root->body_as_SnapshotHeld()) size.add(held->files());
+}
 
 void check_unpacked_size(const FromScheduler* root) {
   UnpackedSize size;
   if (const auto* prepare = root->body_as_Prepare()) {
     size.add(prepare->node_names());
     size.add(prepare->holders());
+    size.add(prepare->snapshot());
   }
-  if (const auto* files = root->body_as_RunFiles()) size.add(files->holders());
+  if (const auto* files = root->body_as_RunFiles()) {
+    size.add(files->holders());
+    size.add(files->snapshots());
+  }
   if (const auto* admit = root->body_as_Admit()) size.add(admit->holders());
   if (const auto* start = root->body_as_Start()) {
     size.add(start->endpoints());
@@ -136,7 +154,7 @@ Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
                       " bytes, more than the limit of " + std::to_string(kMaxControlBytes));
   std::vector<uint64_t> memory;
   const std::span<const uint8_t> copy = aligned_copy(bytes, memory);
-  constexpr flatbuffers::uoffset_t kMaxDepth = 8, kMaxTables = 4096;  // a list of all nodes or runs
+  constexpr flatbuffers::uoffset_t kMaxDepth = 8, kMaxTables = 1 << 16;  // the files of several snapshots
   flatbuffers::Verifier verifier(copy.data(), copy.size(), kMaxDepth, kMaxTables);
   if (!verifier.VerifyBuffer<Root>(identifier)) throw FormatError("not a well-formed control message");
   const Root* root = flatbuffers::GetRoot<Root>(copy.data());

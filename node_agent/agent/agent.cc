@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/system/log.h"
 #include "base/version.h"
+#include "comm/control/snapshot_tables.h"
 #include "comm/transport/endpoint.h"
 #include "comm/transport/zmq.h"
 #include "node_agent/agent/job/rank_of_run.h"
@@ -388,8 +389,8 @@ RunSnapshots Agent::snapshots_of(const PrepareT& message) {
                                    .holders = all_of(message.holders),
                                    .bytes_per_second = snapshot_rate(options_)}};
   if (message.data_port != 0) snapshots.group.store = with_port(options_.scheduler, message.data_port);
-  if (!message.snapshot.empty()) {
-    snapshots.from = comm::parse_snapshot(message.snapshot);
+  if (message.snapshot != nullptr) {
+    snapshots.from = comm::control::snapshot_of(*message.snapshot);
     snapshots.group.from_step = snapshots.from->step;
   }
   return snapshots;

@@ -6,7 +6,7 @@
 #include <bit>
 #include <utility>
 
-#include "comm/content/snapshot.h"
+#include "comm/control/snapshot_tables.h"
 #include "node_agent/snapshots/holder_order.h"
 
 namespace modelet::agent {
@@ -298,11 +298,11 @@ void OwnSnapshots::tell(Snapshot& snapshot) {
 }
 
 void OwnSnapshots::say(const Snapshot& snapshot) {
-  comm::Snapshot text{.epoch = snapshot.epoch, .step = snapshot.step, .keep = snapshot.keep, .files = {}};
+  std::vector<comm::SnapshotFile> files;
   for (const HeldFile& file : snapshot.files) {
-    text.files.push_back({file.name, file.content, file.bytes, {around_.node}});
+    files.push_back({file.name, file.content, file.bytes, {around_.node}});
     for (const std::string& holder : file.holders)
-      if (holder != around_.node) text.files.back().holders.push_back(holder);
+      if (holder != around_.node) files.back().holders.push_back(holder);
   }
   comm::control::SnapshotHeldT message;
   message.run = snapshot.run;
@@ -310,7 +310,7 @@ void OwnSnapshots::say(const Snapshot& snapshot) {
   message.step = snapshot.step;
   message.rank = snapshot.rank;
   message.keep = snapshot.keep;
-  message.files = format_snapshot(text);
+  message.files = comm::control::to_tables(files);
   around_.report(std::move(message));
 }
 

@@ -17,9 +17,9 @@
 #include "base/system/file.h"
 #include "base/system/log.h"
 #include "base/text/strict_json.h"
-#include "comm/content/snapshot.h"
 #include "comm/content/store.h"
 #include "comm/content/transfer/transfer.h"
+#include "comm/control/snapshot_tables.h"
 #include "node_agent/train/job/snapshot.h"
 #include "scheduler/client/pool_client.h"
 #include "shard/modelet/checkpoint.h"
@@ -42,7 +42,9 @@ bool is_in_store(const comm::SnapshotFile& file) {
 
 std::vector<comm::Snapshot> stored_checkpoints(PoolClient& client, uint64_t run) {
   std::vector<comm::Snapshot> stored;
-  for (comm::Snapshot& snapshot : comm::parse_snapshots(client.files(run).snapshots)) {
+  const comm::control::RunFilesT files = client.files(run);
+  for (const auto& table : files.snapshots) {
+    comm::Snapshot snapshot = comm::control::snapshot_of(*table);
     if (snapshot.keep && std::ranges::all_of(snapshot.files, is_in_store))
       stored.push_back(std::move(snapshot));
   }

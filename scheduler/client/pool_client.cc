@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "base/text/strict_json.h"
+#include "comm/control/snapshot_tables.h"
 #include "scheduler/core/core.h"
 
 namespace modelet::cli {
@@ -124,7 +125,7 @@ uint64_t PoolClient::submit(const Submission& submission) {
   message.test_data = submission.test_data;
   message.priority = submission.priority;
   message.token = new_token();
-  if (submission.resume_files) message.resume_files = comm::format_snapshot(*submission.resume_files);
+  if (submission.resume_files) message.resume_files = comm::control::to_table(*submission.resume_files);
   return ask<comm::control::AcceptedT>(std::move(message)).run;
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/content/snapshot.h"
+#include "comm/control/snapshot_tables.h"
 #include "comm/security/keys.h"
 #include "comm/transport/endpoint.h"
 #include "scheduler/core/core.h"
@@ -376,9 +376,7 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
   if (found == pool_.runs.end()) return ignore(node->second, "a report of files");
   Run& run = found->second;
   try {
-    comm::Snapshot files = comm::parse_snapshot(message.files);
-    files.step = message.step;
-    files.keep = files.keep || message.keep;
+    comm::Snapshot files = msg::snapshot_of(message);
     // A member reports the files of its own rank. A node that is no longer a member may still have brought
     // files to the store.
     const std::vector<Member>& members = run.group().members();

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text/printable.h"
+#include "comm/control/snapshot_tables.h"
 #include "scheduler/access/permission.h"
 #include "scheduler/core/core.h"
 #include "scheduler/core/submission.h"
@@ -214,16 +215,19 @@ void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
 void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
   const Run* run = run_of_user(peer, message.run, "fetch the files of");
   if (run == nullptr) return;
-  std::vector<comm::Snapshot> newest_first(run->snapshots().stable().rbegin(),
-                                           run->snapshots().stable().rend());
   msg::RunFilesT answer;
   answer.run = run->id();
-  answer.snapshots = comm::format_snapshots(newest_first, kMostSnapshotBytes);  // the oldest may not fit
   answer.experiment = run->submit().experiment;
   std::set<std::string> holders;
-  for (const comm::Snapshot& snapshot : newest_first)
-    for (const comm::SnapshotFile& file : snapshot.files)
+  size_t bytes = 0;
+  const std::vector<comm::Snapshot>& stable = run->snapshots().stable();
+  for (auto each = stable.rbegin(); each != stable.rend(); ++each) {
+    bytes += msg::bytes_in_message(*each);
+    if (bytes > kMostSnapshotBytes && each != stable.rbegin()) break;  // the oldest may not fit
+    answer.snapshots.push_back(msg::to_table(*each));
+    for (const comm::SnapshotFile& file : each->files)
       holders.insert(file.holders.begin(), file.holders.end());
+  }
   answer.holders = pool_.holders(holders);
   pool_.send(peer, std::move(answer));
 }

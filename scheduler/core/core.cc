@@ -219,8 +219,9 @@ std::multimap<std::string, std::string> Core::results() const {
   std::multimap<std::string, std::string> addresses;
   for (const auto& [id, run] : pool_.runs)
     for (const comm::Snapshot& snapshot : run.snapshots().stable())
-      for (const comm::SnapshotFile& file : snapshot.files)
-        if (snapshot.keep) addresses.insert({comm::to_text(file.content), run.submitter()});
+      if (snapshot.keep)
+        for (const std::string& address : comm::addresses_of(snapshot))
+          addresses.insert({address, run.submitter()});
   return addresses;
 }
 

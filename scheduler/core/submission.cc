@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "comm/content/content.h"
-#include "comm/content/snapshot.h"
+#include "comm/control/snapshot_tables.h"
 #include "scheduler/core/values/snapshots.h"
 #include "scheduler/core/values/text.h"
 
@@ -56,25 +56,21 @@ void check_data(const msg::SubmitT& message, uint16_t data_port) {
   if (data_port == 0) throw UsageError("this scheduler keeps no data: start it with --store");
 }
 
-// A snapshot to continue from, whose files are in the store of this scheduler. Only what agents need of it is
-// kept, so neither other holders nor spaces between the words.
-void take_resume_files(const msg::SubmitT& message, uint16_t data_port, Submission& submission) {
-  if (message.resume_files.empty()) return;
+// A snapshot to continue from, whose files are in the store of this scheduler. Other holders are of no use to agents.
+std::optional<comm::Snapshot> resume_snapshot(const msg::SubmitT& message, uint16_t data_port,
+                                              uint64_t modelets) {
+  if (message.resume_files == nullptr) return std::nullopt;
   if (data_port == 0) throw UsageError("this scheduler keeps no files: start it with --store");
-  comm::Snapshot snapshot = comm::parse_snapshot(message.resume_files);
-  const uint64_t most = most_snapshot_files(modelets_of(submission.experiment, submission.shape.labels));
-  if (snapshot.files.size() > most)
+  comm::Snapshot snapshot = msg::snapshot_of(*message.resume_files);
+  if (snapshot.files.size() > most_snapshot_files(modelets))
     throw UsageError(fmt::format("the snapshot has {} files, and one of this experiment has at most {}",
-                                 snapshot.files.size(), most));
-  for (comm::SnapshotFile& file : snapshot.files) {
-    file.holders = {""};
-    submission.resume_files.push_back(comm::to_text(file.content));
-  }
+                                 snapshot.files.size(), most_snapshot_files(modelets)));
   if (snapshot.files.empty()) throw UsageError("the snapshot has no files");
-  submission.resume_snapshot = comm::format_snapshot(snapshot);
-  if (submission.resume_snapshot.size() > kLongestSnapshot)
+  for (comm::SnapshotFile& file : snapshot.files) file.holders = {""};
+  if (const size_t bytes = msg::bytes_in_message(snapshot); bytes > kLongestSnapshot)
     throw UsageError(fmt::format("the list of the snapshot's files has {} bytes, more than the limit of {}",
-                                 submission.resume_snapshot.size(), kLongestSnapshot));
+                                 bytes, kLongestSnapshot));
+  return snapshot;
 }
 
 }  // namespace
@@ -98,7 +94,8 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
     throw UsageError(fmt::format("cluster.replicas is {}, and {} cannot form that many equal groups",
                                  replicas, nodes_text(message.nodes)));
   check_data(message, data_port);
-  take_resume_files(message, data_port, submission);
+  submission.resume =
+      resume_snapshot(message, data_port, modelets_of(submission.experiment, submission.shape.labels));
   return submission;
 }
 

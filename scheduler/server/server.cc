@@ -122,9 +122,9 @@ std::string Server::why_not_submitted(const Received& received) const {
   try {
     const Submission submission = checked_submission(*submit, data_port());
     // Looking for files takes time, so there must be no more than the key may name.
-    if (core_.is_key_full(received.sender.name, {.runs = 1, .addresses = submission.resume_files.size()}))
-      return "";
-    std::set<std::string> named(submission.resume_files.begin(), submission.resume_files.end());
+    std::set<std::string> named;
+    if (submission.resume) named = comm::addresses_of(*submission.resume);
+    if (core_.is_key_full(received.sender.name, {.runs = 1, .addresses = named.size()})) return "";
     named.insert({submit->train_data, submit->test_data});
     for (const std::string& address : named)
       if (!address.empty() && !data_->has_sent(received.sender.name, address))

@@ -37,7 +37,7 @@ struct Numbers {
   uint64_t step = 0;
 };
 
-// A report of the files that a rank holds has them as text, too.
+// A report of the files that a rank holds names them, too.
 void set_numbers(msg::SnapshotHeldT& message, const Numbers& numbers) {
   message = held(numbers.run, numbers.epoch, numbers.step, numbers.rank,
                  {numbers.step % 2 == 0 ? "a" : "b", "c"}, numbers.step % 3 == 0);
@@ -72,7 +72,8 @@ void edit(msg::ToSchedulerMessage& message, uint8_t where, uint8_t value) {
       [&]<class Message>(Message& any) {
         std::string* text = nullptr;
         if constexpr (requires { any.json; }) text = &any.json;
-        if constexpr (requires { any.files; }) text = &any.files;
+        if constexpr (requires { any.files; })
+          if (!any.files.empty()) text = &any.files.front()->name;
         if constexpr (requires { any.experiment; }) text = &any.experiment;
         if constexpr (requires { any.endpoint; }) text = &any.endpoint;
         if (text != nullptr && !text->empty()) (*text)[where % text->size()] = static_cast<char>(value);

@@ -24,12 +24,12 @@ void ChainJob::prepare() {
     if (prepare_.owner[i] == prepare_.rank) names.push_back(modelet_file(i));
   names.emplace_back(kRunFile);
   comm::Snapshot snapshot;
-  if (!prepare_.snapshot.empty()) snapshot = comm::parse_snapshot(prepare_.snapshot);
+  if (prepare_.snapshot != nullptr) snapshot = msg::snapshot_of(*prepare_.snapshot);
   around_.keeper.begin(prepare_, snapshot.step);
   const double seconds = around_.world.between(0.05, 0.5);
   around_.host.post(seconds, [self = self(), snapshot, names] {
     if (self->is_over()) return;
-    if (self->prepare_.snapshot.empty()) return self->brought(true, snapshot);
+    if (self->prepare_.snapshot == nullptr) return self->brought(true, snapshot);
     self->around_.keeper.bring(
         snapshot, names, [self] { return !self->is_over(); },
         [self, snapshot](bool good) { self->brought(good, snapshot); });

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <variant>
 
+#include "comm/control/snapshot_tables.h"
+
 namespace modelet::simulation {
 namespace {
 
@@ -33,8 +35,9 @@ std::string details(const Table& table) {
   if constexpr (requires { table.step; }) text += fmt::format(" step {}", table.step);
   if constexpr (requires { table.rank; }) text += fmt::format(" rank {}", table.rank);
   if constexpr (requires { table.number; }) text += fmt::format(" number {}", table.number);
-  if constexpr (requires { table.files; }) text += fmt::format(" {}", table.files);
-  if constexpr (requires { table.snapshot; }) text += fmt::format(" from {}", table.snapshot);
+  if constexpr (requires { msg::snapshot_of(table); }) text += " " + format_snapshot(msg::snapshot_of(table));
+  if constexpr (requires { table.snapshot; })
+    if (table.snapshot != nullptr) text += " from " + format_snapshot(msg::snapshot_of(*table.snapshot));
   if constexpr (requires { table.json; }) text += fmt::format(" {}", table.json);
   if constexpr (requires { table.reason; }) text += fmt::format(" '{}'", table.reason);
   if constexpr (requires { table.detail; })

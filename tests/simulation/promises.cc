@@ -81,7 +81,7 @@ void Promises::sent(const std::string& peer, const msg::FromSchedulerMessage& me
 void Promises::check_prepare(const std::string&, const msg::PrepareT& message) {
   names_[message.run] = message.name;
   uint32_t& newest = epochs_[message.run];
-  std::string text = message.snapshot + "|";
+  std::string text = message.snapshot == nullptr ? "|" : format_snapshot(msg::snapshot_of(*message.snapshot)) + "|";
   for (const std::string& node : message.node_names) text += node + ",";
   for (const uint32_t rank : message.owner) text += std::to_string(rank) + ",";
   const auto [known, is_new] = groups_.insert({{message.run, message.epoch, message.rank}, text});
@@ -95,8 +95,8 @@ void Promises::check_prepare(const std::string&, const msg::PrepareT& message) {
   if (std::ranges::any_of(message.owner, [&](uint32_t rank) { return rank >= message.size; }))
     world_.violated(fmt::format("run {}: a modelet is owned by nobody", message.run));
   if (!is_new || message.rank != 0) return;
-  if (!message.snapshot.empty())
-    check_snapshot(message.run, went_on_from_[message.run] = comm::parse_snapshot(message.snapshot));
+  if (message.snapshot != nullptr)
+    check_snapshot(message.run, went_on_from_[message.run] = msg::snapshot_of(*message.snapshot));
   else if (stable_.contains(message.run))
     world_.violated(fmt::format("run {} begins anew although step {} is stable", message.run, stable_[message.run].step));
 }

@@ -22,6 +22,7 @@
 
 #include "comm/content/snapshot.h"
 #include "comm/control/control.h"
+#include "comm/control/snapshot_tables.h"
 #include "scheduler/core/core.h"
 #include "tests/simulation/workload.h"
 #include "tests/simulation/world.h"

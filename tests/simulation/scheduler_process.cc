@@ -165,24 +165,20 @@ msg::ToSchedulerMessage SchedulerProcess::without_fence(msg::ToSchedulerMessage 
   const auto change = [&](auto& table) {
     if constexpr (requires { table.run; table.epoch; })
       if (const auto found = epochs.find(table.run); found != epochs.end()) table.epoch = found->second;
-    if constexpr (requires { table.files; table.epoch; }) {
-      comm::Snapshot files = comm::parse_snapshot(table.files);
-      files.epoch = table.epoch;
-      table.files = format_snapshot(files);
-    }
   };
   if (!std::holds_alternative<msg::RegisterT>(message)) std::visit(change, message);
   return message;
 }
 
 std::vector<comm::Snapshot> SchedulerProcess::files_of(uint64_t run) {
+  std::vector<comm::Snapshot> snapshots;
   msg::FindRunFilesT find;
   find.run = run;
   for (const scheduler::Action& action : core_->handle(pool_.world.now() + 1, scheduler::Received{"nobody", find}))
     if (const auto* send = std::get_if<scheduler::Send>(&action))
       if (const auto* files = std::get_if<msg::RunFilesT>(&send->message))
-        return comm::parse_snapshots(files->snapshots);
-  return {};
+        for (const auto& table : files->snapshots) snapshots.push_back(msg::snapshot_of(*table));
+  return snapshots;
 }
 
 }  // namespace modelet::simulation

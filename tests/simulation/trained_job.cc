@@ -170,8 +170,8 @@ void TrainedJob::train() {
   job.threads = 1;
   job.out = workload_.folder_of(around_.node) /
             fmt::format("{}/{:016x}-{}", around_.disk.losses(), prepare_.pool, prepare_.run);
-  if (!prepare_.snapshot.empty()) {
-    const comm::Snapshot snapshot = comm::parse_snapshot(prepare_.snapshot);
+  if (prepare_.snapshot != nullptr) {
+    const comm::Snapshot snapshot = msg::snapshot_of(*prepare_.snapshot);
     agent::bring_snapshot(snapshot, job,
                           [&](std::span<const std::string> names, const std::filesystem::path& folder) {
                             bring(snapshot, names, folder);
@@ -323,7 +323,7 @@ bool TrainedJob::received(const RankMessage& message) {
 // ---- what the agent wants
 
 void TrainedJob::prepare() {
-  const uint64_t from = prepare_.snapshot.empty() ? 0 : comm::parse_snapshot(prepare_.snapshot).step;
+  const uint64_t from = prepare_.snapshot == nullptr ? 0 : msg::snapshot_of(*prepare_.snapshot).step;
   around_.keeper.begin(prepare_, from);
   around_.host.post(around_.world.between(0.05, 0.5), [self = self()] {
     if (!self->over_) self->resume();

@@ -254,7 +254,7 @@ std::shared_ptr<Job> TrainedWorkload::make_job(JobSurroundings around, const msg
 
 void TrainedWorkload::prepared(const msg::PrepareT& prepare) {
   Group group{agent::job_of(prepare), {}};
-  if (!prepare.snapshot.empty()) group.from = comm::parse_snapshot(prepare.snapshot);
+  if (prepare.snapshot != nullptr) group.from = msg::snapshot_of(*prepare.snapshot);
   groups_.insert({{prepare.run, prepare.epoch}, std::move(group)});
 }
 

@@ -9,6 +9,7 @@
 
 #include "comm/content/snapshot.h"
 #include "comm/control/control.h"
+#include "comm/control/snapshot_tables.h"
 #include "tests/simulation/world.h"
 
 namespace modelet::simulation {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text/printable.h"
+#include "comm/control/snapshot_tables.h"
 #include "comm/security/keys.h"
 #include "scheduler/core/run/pool.h"
 #include "scheduler/core/run/run.h"
@@ -191,7 +192,10 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   for (const Member& each : members()) prepare.node_names.push_back(each.name);
   const comm::Snapshot* from = snapshots_.newest_complete(pool.there());
   if (from == nullptr) from = snapshots_.newest_at_hand(pool.there());
-  prepare.snapshot = from != nullptr ? comm::format_snapshot(*from) : submit_.resume_files;
+  if (from != nullptr)
+    prepare.snapshot = msg::to_table(*from);
+  else if (submission_.resume)
+    prepare.snapshot = msg::to_table(*submission_.resume);
   prepare.holders = pool.holders(holders_of(pool, from, members()));
   admit_members(pool, prepare);
   if (from != nullptr || epoch() > 1) step_ = from == nullptr ? 0 : from->step;
@@ -204,7 +208,7 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
     fail(pool,
          fmt::format("what its nodes must be told has {} bytes, {} of them for the list of its files, and an "
                      "agent accepts {}: give it fewer modelets",
-                     bytes, prepare.snapshot.size(), msg::kMaxControlBytes),
+                     bytes, from == nullptr ? 0 : msg::bytes_in_message(*from), msg::kMaxControlBytes),
          true);
     return false;
   }

@@ -51,8 +51,8 @@ Run::Run(uint64_t id, std::string submitter, msg::SubmitT submit, std::string su
       submitted_at_(std::move(submitted_at)) {}
 
 void Run::accept(Submission submission) {
-  submit_.resume_files = std::move(submission.resume_snapshot);
   submission_ = std::move(submission);
+  submit_.resume_files.reset();  // the checked snapshot is the one to begin from
 }
 
 void Run::begin(double now) {
@@ -85,12 +85,12 @@ void Run::stepped(const std::string& node, uint64_t step) {
 }
 
 Holding Run::holding() const {
-  constexpr uint64_t kOfRun = 4096, kOfAddress = 128;
+  constexpr uint64_t kOfRun = 4096, kOfFile = 512;
   const bool has_come_to_an_end = has_ended(state_);
+  const uint64_t files = submission_.resume ? submission_.resume->files.size() : 0;
   return {.runs = has_come_to_an_end ? 0U : 1U,
-          .bytes = kOfRun + 2 * submit_.experiment.size() + submit_.resume_files.size() +
-                   kOfAddress * submission_.resume_files.size() + journal_.bytes(),
-          .addresses = has_come_to_an_end ? 0 : submission_.resume_files.size()};
+          .bytes = kOfRun + 2 * submit_.experiment.size() + kOfFile * files + journal_.bytes(),
+          .addresses = has_come_to_an_end ? 0 : files};
 }
 
 void Run::count(Pool& pool) {
@@ -282,8 +282,8 @@ void Run::set_state(Pool& pool, RunState to, const std::string& why) {
 
 // A run that has ended does not begin any more.
 void Run::forget_beginning() {
-  submit_.resume_files.clear();
-  submission_.resume_files.clear();
+  submit_.resume_files.reset();
+  submission_.resume.reset();
 }
 
 // ---- what it says
@@ -314,17 +314,16 @@ msg::RunStatusT Run::status(double now) const {
 }
 
 std::set<std::string> Run::stored_data() const {
-  std::set<std::string> addresses(submission_.resume_files.begin(), submission_.resume_files.end());
-  addresses.insert({submit_.train_data, submit_.test_data});
-  for (const comm::Snapshot& snapshot : snapshots_.stable())
-    for (const comm::SnapshotFile& file : snapshot.files) addresses.insert(comm::to_text(file.content));
+  std::set<std::string> addresses{submit_.train_data, submit_.test_data};
+  if (submission_.resume) addresses.merge(addresses_of(*submission_.resume));
+  for (const comm::Snapshot& snapshot : snapshots_.stable()) addresses.merge(addresses_of(snapshot));
   return addresses;
 }
 
 std::set<std::string> Run::known_data() const {
   std::set<std::string> addresses = stored_data();
   for (const Snapshots::Unfinished& each : snapshots_.unfinished())
-    for (const comm::SnapshotFile& file : each.snapshot.files) addresses.insert(comm::to_text(file.content));
+    addresses.merge(addresses_of(each.snapshot));
   return addresses;
 }
 

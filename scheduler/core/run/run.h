@@ -54,8 +54,7 @@ const char* state_name(comm::control::RunState state);  // "queued", ...
 struct Submission {
   Experiment experiment;
   DataShape shape;
-  std::string resume_snapshot;            // what the run continues from, as it is kept and sent to agents
-  std::vector<std::string> resume_files;  // the addresses of its files in the store
+  std::optional<comm::Snapshot> resume;  // what the run continues from; its files are in the store
 };
 
 class Run {

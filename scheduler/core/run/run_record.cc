@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text/strict_json.h"
+#include "comm/control/snapshot_tables.h"
 #include "scheduler/core/run/run.h"
 
 namespace modelet::scheduler {
@@ -33,7 +34,7 @@ uint32_t small_at(const json& object, const char* key) {
   return static_cast<uint32_t>(value);
 }
 
-json submit_json(const msg::SubmitT& submit) {
+json submit_json(const msg::SubmitT& submit, const std::optional<comm::Snapshot>& resume) {
   const msg::ShapeT& shape = *submit.shape;
   return {{"name", submit.name},
           {"experiment", submit.experiment},
@@ -52,7 +53,7 @@ json submit_json(const msg::SubmitT& submit) {
           {"test_data", submit.test_data},
           {"wait", submit.wait},
           {"priority", submit.priority},
-          {"resume_files", submit.resume_files},
+          {"resume_files", resume ? comm::format_snapshot(*resume) : ""},
           {"token", submit.token}};
 }
 
@@ -77,7 +78,8 @@ msg::SubmitT submit_of(const json& object) {
   submit.test_data = string_at(object, "test_data", kRecord);
   submit.wait = bool_at(object, "wait");
   submit.priority = static_cast<int32_t>(number_at(object, "priority", kRecord));
-  submit.resume_files = string_at(object, "resume_files", kRecord);
+  if (const std::string resume = string_at(object, "resume_files", kRecord); !resume.empty())
+    submit.resume_files = msg::to_table(comm::parse_snapshot(resume));
   if (object.contains("token"))  // not in records of earlier releases
     submit.token = unsigned_at(object, "token", kRecord);
   return submit;
@@ -161,7 +163,8 @@ RunRecord Run::record(double now) {
                             {"recovered_from", attempts_.step()},
                             {"short_log", journal_.is_short()},
                             {"attempts", attempts_.count()}})};
-  if (!std::exchange(is_submission_written_, true)) record.submission = as_text(submit_json(submit_));
+  if (!std::exchange(is_submission_written_, true))
+    record.submission = as_text(submit_json(submit_, submission_.resume));
   return record;
 }
 

@@ -3,7 +3,7 @@
 // enough holders: the run can then continue from it after the loss of any one node. Older snapshots are then
 // forgotten, except those that the user wants (`keep`).
 //
-// Pure. What is added here comes from agents, and may be anything that parse_snapshot() accepts.
+// Pure. What is added here comes from agents, and may be anything that comm::check() accepts.
 #pragma once
 
 #include <cstdint>

@@ -28,15 +28,6 @@ TEST(SnapshotTest, TextKeepsEverything) {
   EXPECT_EQ(parse_snapshots(format_snapshots(two)), two);
 }
 
-TEST(SnapshotTest, TheLastOnesThatDoNotFitAreLeftOut) {
-  const std::vector<Snapshot> three = {some_snapshot(), {.epoch = 2}, {.epoch = 1}};
-  const size_t all = format_snapshots(three).size();
-  EXPECT_EQ(parse_snapshots(format_snapshots(three, all)), three);
-  EXPECT_EQ(parse_snapshots(format_snapshots(three, all - 1)), std::vector(three.begin(), three.end() - 1));
-  EXPECT_EQ(parse_snapshots(format_snapshots(three, 1)), std::vector(three.begin(), three.begin() + 1));
-  EXPECT_EQ(parse_snapshots(format_snapshots({}, 1)), std::vector<Snapshot>());
-}
-
 TEST(SnapshotTest, NamesStayInTheFolder) {
   for (const std::string name : {"", ".", "..", "../index.json", "a/b", ".hidden", "a\nb", "a b"}) {
     Snapshot snapshot = some_snapshot();

@@ -155,6 +155,41 @@ TEST(Control, AMessageThatUnpacksIntoGigabytesIsRefused) {
   EXPECT_THROW(decode_from_scheduler(bytes_of(start_with(900000, 0))), FormatError);
 }
 
+TEST(Control, FilesThatUnpackIntoGigabytesAreRefused) {
+  const auto held_with = [](size_t files, size_t holders, size_t length) {
+    flatbuffers::FlatBufferBuilder builder;
+    const auto name = builder.CreateString(std::string(length, 'x'));
+    const auto same_holders = builder.CreateVector(std::vector(holders, name));
+    const auto file = CreateSnapshotFile(builder, name, nullptr, 1, same_holders);
+    const auto held =
+        CreateSnapshotHeld(builder, 1, 1, 1, 0, false, builder.CreateVector(std::vector(files, file)));
+    builder.Finish(CreateToScheduler(builder, kControlVersion, ToSchedulerBody::SnapshotHeld, held.Union()),
+                   "MCTS");
+    return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize());
+  };
+  EXPECT_EQ(std::get<SnapshotHeldT>(decode_to_scheduler(bytes_of(held_with(100, 8, 100)))).files.size(),
+            100u);
+  EXPECT_THROW(decode_to_scheduler(bytes_of(held_with(60'000, 1, 1000))), FormatError);
+  EXPECT_THROW(decode_to_scheduler(bytes_of(held_with(1000, 1000, 0))), FormatError);
+  EXPECT_THROW(decode_to_scheduler(bytes_of(held_with(900'000, 0, 0))), FormatError);
+}
+
+TEST(Control, ASnapshotTravelsWhole) {
+  const comm::Snapshot snapshot{
+      .epoch = 3,
+      .step = 1600,
+      .keep = true,
+      .files = {{"index.json", content_id({}), 4711, {"alpha", ""}}, {"output.safetensors", {}, 0, {}}}};
+  PrepareT prepare;
+  prepare.snapshot = to_table(snapshot);
+  const std::string bytes = encode(FromSchedulerMessage(std::move(prepare)));
+  EXPECT_EQ(snapshot_of(*std::get<PrepareT>(decode_from_scheduler(bytes_of(bytes))).snapshot), snapshot);
+  SnapshotHeldT held;
+  held.files = to_tables(snapshot.files);
+  held.files[0]->name = "../index.json";
+  EXPECT_THROW(snapshot_of(held), FormatError);
+}
+
 // The messages of a full pool are far below all limits.
 TEST(Control, TheListsOfAFullPoolAreRead) {
   RunListT runs;
@@ -227,11 +262,11 @@ TEST(ServerSocket, SaysThatAnAnswerIsTooLarge) {
       return message ? *std::move(message) : FromSchedulerMessage(AliveT{});
     };
     RunFilesT files;
-    const size_t most = kMaxControlBytes - 64, around = encode(FromSchedulerMessage(files)).size() + 16;
-    files.snapshots.assign(most - around, 'x');
+    const size_t most = kMaxControlBytes - 64, around = encode(FromSchedulerMessage(files)).size() + 24;
+    files.experiment.assign(most - around, 'x');
     EXPECT_EQ(send(files), ServerSocket::Sent::kQueued);
     EXPECT_TRUE(std::holds_alternative<RunFilesT>(answer())) << "the largest answer";
-    files.snapshots.assign(most, 'x');
+    files.experiment.assign(most, 'x');
     EXPECT_EQ(send(files), ServerSocket::Sent::kQueued);
     const FromSchedulerMessage refusal = answer();
     ASSERT_TRUE(std::holds_alternative<RefusedT>(refusal));

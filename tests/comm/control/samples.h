@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/control/control.h"
+#include "comm/control/snapshot_tables.h"
 
 namespace modelet::test {
 
@@ -44,12 +45,15 @@ inline control::NodeStatusT node() {
   return {{}, "a", "1.0", 2, uint64_t{4} << 30, 50, 10, 3, 12, 0.5, 0.1, 0.2, 90, true};
 }
 
+inline comm::Snapshot snapshot() {
+  return {.epoch = 1, .step = 10, .keep = true, .files = {{"index.json", {}, 4711, {"a", ""}}}};
+}
+
 }  // namespace samples
 
 // In the order of the alternatives of ToSchedulerMessage.
 inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
   const std::string id(64, 'a');
-  const char* snapshot = R"({"epoch": 1, "step": 10, "keep": true, "files": []})";
   std::vector<control::ToSchedulerMessage> all;
   all.emplace_back(control::RegisterT{{},
                                       "node",
@@ -77,7 +81,7 @@ inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
   submit.shape = samples::shape();
   submit.nodes = 2;
   submit.train_data = submit.test_data = id;
-  submit.resume_files = snapshot;
+  submit.resume_files = control::to_table(samples::snapshot());
   submit.token = 99;
   all.emplace_back(std::move(submit));
   all.emplace_back(control::ListRunsT{});
@@ -91,7 +95,13 @@ inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
   all.emplace_back(control::FetchChunkT{{}, id, 3});
   all.emplace_back(control::WishToLeaveT{{}, 30, "others want this machine"});
   all.emplace_back(control::PeerMissedT{{}, 3, 1, 1, "silent for 2 s", false, 7});
-  all.emplace_back(control::SnapshotHeldT{{}, 3, 1, 10, 0, snapshot, true});
+  control::SnapshotHeldT held;
+  held.run = 3;
+  held.epoch = 1;
+  held.step = 10;
+  held.keep = true;
+  held.files = control::to_tables(samples::snapshot().files);
+  all.emplace_back(std::move(held));
   all.emplace_back(control::DrainNodeT{{}, "node", true});
   all.emplace_back(control::FindRunFilesT{{}, 3});
   all.emplace_back(control::FindRunLogT{{}, 3, "node", 5});
@@ -116,7 +126,7 @@ inline std::vector<control::FromSchedulerMessage> messages_from_scheduler() {
   prepare.shape = samples::shape();
   prepare.owner = {0, 1, 1, 0};
   prepare.train_data = prepare.test_data = id;
-  prepare.snapshot = R"({"epoch": 1, "step": 10, "keep": true, "files": []})";
+  prepare.snapshot = control::to_table(samples::snapshot());
   prepare.node_names = {"a", "b"};
   prepare.holders = samples::holders();
   all.emplace_back(std::move(prepare));
@@ -144,7 +154,7 @@ inline std::vector<control::FromSchedulerMessage> messages_from_scheduler() {
   all.emplace_back(control::ReleasedT{});
   control::RunFilesT files;
   files.run = 3;
-  files.snapshots = "[]";
+  files.snapshots.push_back(control::to_table(samples::snapshot()));
   files.holders = samples::holders();
   files.experiment = "[data]\n";
   all.emplace_back(std::move(files));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/content/snapshot.h"
+#include "comm/control/snapshot_tables.h"
 
 namespace modelet::agent {
 namespace {
@@ -68,7 +69,7 @@ class OwnSnapshotsTest : public testing::Test {
     for (std::string done = step(own, refuse); !done.empty(); done = step(own, refuse)) all.push_back(done);
     return all;
   }
-  comm::Snapshot last_report() const { return comm::parse_snapshot(reports.back().files); }
+  comm::Snapshot last_report() const { return comm::control::snapshot_of(reports.back()); }
 
   double now = 100;
   std::vector<comm::control::SnapshotHeldT> reports;
@@ -156,8 +157,8 @@ TEST_F(OwnSnapshotsTest, WhatIsKeptIsReportedAtOnceAndGoesToTheStoreLast) {
   EXPECT_THAT(steps(own), ElementsAre("adopt x", "adopt y", "send x to c", "send y to c",
                                       "send x to the store", "send y to the store"));
   ASSERT_EQ(reports.size(), 3);
-  EXPECT_THAT(comm::parse_snapshot(reports[0].files).files[0].holders, ElementsAre("a"));
-  EXPECT_THAT(comm::parse_snapshot(reports[1].files).files[1].holders, ElementsAre("a", "c"));
+  EXPECT_THAT(comm::control::snapshot_of(reports[0]).files[0].holders, ElementsAre("a"));
+  EXPECT_THAT(comm::control::snapshot_of(reports[1]).files[1].holders, ElementsAre("a", "c"));
   EXPECT_THAT(last_report().files[1].holders, ElementsAre("a", "c", ""));
 }
 

@@ -18,6 +18,7 @@
 #include "base/system/file.h"
 #include "comm/content/transfer/data_server.h"
 #include "comm/content/transfer/transfer.h"
+#include "comm/control/snapshot_tables.h"
 #include "tests/error_of.h"
 #include "tests/failing_disk.h"
 
@@ -171,7 +172,7 @@ class SnapshotKeeperTest : public testing::Test {
     const std::lock_guard lock(node.mutex);
     const auto last = std::find_if(node.told.rbegin(), node.told.rend(),
                                    [&](const auto& message) { return message.step == step; });
-    return last == node.told.rend() ? comm::Snapshot{} : comm::parse_snapshot(last->files);
+    return last == node.told.rend() ? comm::Snapshot{} : msg::snapshot_of(*last);
   }
   static fs::path entry_of(const Node& node, const comm::SnapshotFile& file) {
     return node.folder / "holder" / (to_text(file.content) + ".data");

@@ -17,6 +17,7 @@
 #include "comm/content/snapshot.h"
 #include "comm/content/transfer/data_server.h"
 #include "comm/content/transfer/transfer.h"
+#include "comm/control/snapshot_tables.h"
 #include "scheduler/client/run_on_pool.h"
 #include "scheduler/client/send_data.h"
 #include "tests/error_of.h"
@@ -63,7 +64,7 @@ class FetchRunTest : public testing::Test {
     if (std::holds_alternative<msg::FindRunFilesT>(message)) {
       msg::RunFilesT files;
       const std::lock_guard lock(mutex);
-      files.snapshots = comm::format_snapshots(kept);
+      for (const comm::Snapshot& each : kept) files.snapshots.push_back(msg::to_table(each));
       files.experiment = experiment;
       answers.emplace_back(std::move(files));
     }

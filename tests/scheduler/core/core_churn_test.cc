@@ -191,8 +191,8 @@ class Churn {
     if (prepare.run == agent.run && prepare.epoch <= agent.epoch) return;
     EXPECT_TRUE(agent.run == 0 || agent.told_end || agent.run == prepare.run) << "bound twice";
     uint64_t from = 0;
-    if (!prepare.snapshot.empty()) {
-      const comm::Snapshot snapshot = comm::parse_snapshot(prepare.snapshot);
+    if (prepare.snapshot != nullptr) {
+      const comm::Snapshot snapshot = msg::snapshot_of(*prepare.snapshot);
       from = snapshot.step;
       for (const auto& file : snapshot.files)
         EXPECT_TRUE(std::ranges::any_of(

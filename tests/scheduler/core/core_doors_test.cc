@@ -576,13 +576,13 @@ class QuotaTest : public DoorsTest {
     return answers.empty() ? 0 : answers.front().run;
   }
   // A snapshot whose files nobody has.
-  static std::string invented(size_t files, const std::string& holder = "") {
+  static comm::Snapshot invented(size_t files, const std::string& holder = "") {
     comm::Snapshot snapshot{.step = 1};
     for (size_t i = 0; i < files; ++i) {
       const std::string name = "file-" + std::to_string(i);
       snapshot.files.push_back({name, comm::content_id(std::as_bytes(std::span(name))), 1, {holder}});
     }
-    return comm::format_snapshot(snapshot);
+    return snapshot;
   }
   // An event of about so many bytes as it is kept.
   static std::string event_of(size_t bytes) {
@@ -650,10 +650,10 @@ TEST_F(QuotaTest, FilesToBeginFromAreAsManyAsTheModelHas) {
   options.max_of_key.addresses = 50;
   pool = Harness(options);
   msg::SubmitT resumed = waiting();
-  resumed.resume_files = invented(1000);
+  resumed.resume_files = msg::to_table(invented(1000));
   EXPECT_THAT(refusal(Role::kUser, "alice", resumed),
               HasSubstr("the snapshot has 1000 files, and one of this experiment has at most 28"));
-  resumed.resume_files = invented(20);
+  resumed.resume_files = msg::to_table(invented(20));
   for (int i = 0; i < 2; ++i) EXPECT_NE(accepted("alice", resumed), 0u);
   EXPECT_THAT(refusal(Role::kUser, "alice", resumed),
               HasSubstr("60 files in the store that runs begin from"));
@@ -669,9 +669,9 @@ TEST_F(QuotaTest, OfFilesToBeginFromOnlyWhatAgentsNeedIsKept) {
   pool = Harness(options);
   add_agents(1);
   msg::SubmitT resumed = submission(1);
-  resumed.resume_files = invented(20, std::string(100'000, 'h')) + std::string(100'000, ' ');
+  resumed.resume_files = msg::to_table(invented(20, std::string(100'000, 'h')));
   ASSERT_NE(accepted("alice", resumed), 0u);
-  EXPECT_EQ(pool.take<msg::PrepareT>("a").at(0).snapshot, invented(20));
+  EXPECT_EQ(msg::snapshot_of(*pool.take<msg::PrepareT>("a").at(0).snapshot), invented(20));
 }
 
 TEST_F(QuotaTest, AnEventIsMeasuredAsItIsKept) {
@@ -810,7 +810,7 @@ TEST_F(QuotaTest, AGroupWhoseFilesNobodyCanBeToldOfHoldsNoNodes) {
     for (char holder = 'p'; holder < 'v'; ++holder)
       snapshot.files.back().holders.push_back(std::string(64, holder));
   }
-  pool.receive("a", msg::SnapshotHeldT{{}, 1, 1, 1, 0, comm::format_snapshot(snapshot), true});
+  pool.receive("a", held_message(1, 0, snapshot));
   pool.receive("b", registration("b"));
   pool.receive("a", msg::LeaveT{});
   EXPECT_EQ(pool.run(1).state, msg::RunState::Failed) << pool.run(1).detail;
@@ -851,9 +851,9 @@ TEST_F(QuotaTest, AnAgentReportsNoMoreFilesThanTheRunHas) {
   say("alice", Role::kUser, "alice", submission(1));
   prepare(1, {"a"});
   const auto report = [&](size_t files) {
-    comm::Snapshot snapshot = comm::parse_snapshot(invented(files, "a"));
+    comm::Snapshot snapshot = invented(files, "a");
     snapshot.epoch = 1;
-    pool.receive("a", msg::SnapshotHeldT{{}, 1, 1, 1, 0, comm::format_snapshot(snapshot), true});
+    pool.receive("a", held_message(1, 0, snapshot));
     return pool.core.known_data().size();
   };
   const size_t before = pool.core.known_data().size();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/content/snapshot.h"
+#include "comm/control/snapshot_tables.h"
 #include "scheduler/core/core.h"
 #include "tests/scheduler/core/submission.h"
 
@@ -77,14 +78,26 @@ inline msg::RunEventT progress(uint64_t run, const std::vector<double>& compute,
   return result;
 }
 
-// The files of a rank in a snapshot, as its agent reports them. Each file is held by all `holders`.
+// As an agent reports the files of a rank.
+inline msg::SnapshotHeldT held_message(uint64_t run, uint32_t rank, const comm::Snapshot& snapshot) {
+  msg::SnapshotHeldT message;
+  message.run = run;
+  message.epoch = snapshot.epoch;
+  message.step = snapshot.step;
+  message.rank = rank;
+  message.keep = snapshot.keep;
+  message.files = msg::to_tables(snapshot.files);
+  return message;
+}
+
+// The files of a rank in a snapshot. Each file is held by all `holders`.
 inline msg::SnapshotHeldT held(uint64_t run, uint32_t epoch, uint64_t step, uint32_t rank,
                                const std::vector<std::string>& holders, bool keep = false) {
   comm::Snapshot files{.epoch = epoch, .step = step, .keep = keep, .files = {}};
   const std::string name = "part-" + std::to_string(rank);
   const std::string bytes = name + "-" + std::to_string(step);
   files.files.push_back({name, comm::content_id(std::as_bytes(std::span(bytes))), 100, holders});
-  return {{}, run, epoch, step, rank, comm::format_snapshot(files), keep};
+  return held_message(run, rank, files);
 }
 
 // Everything that was persisted, in the form in which a ledger would return it.

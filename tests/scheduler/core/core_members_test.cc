@@ -28,7 +28,7 @@ TEST_F(MembersTest, WhoWishesToLeaveDoesWithoutLoss) {
   EXPECT_EQ(status().recoveries, 0u);
   EXPECT_TRUE(pool.take<msg::ReleasedT>("b").empty()) << "others fetch files from it";
   get_ready({"a", "c"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["c"].snapshot).step, 130u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["c"].snapshot).step, 130u);
   EXPECT_EQ(pool.take<msg::ReleasedT>("b").size(), 1u);
   pool.receive("client", submission(1));
   EXPECT_TRUE(pool.take<msg::PrepareT>("b").empty()) << "it gets no work any more";
@@ -197,14 +197,14 @@ TEST_F(MembersTest, ANodeIsTakenInAsSoonAsTheLastFilesAreKnown) {
   ASSERT_EQ(status().state, RunState::Forming) << status().detail;
   EXPECT_EQ(status().stable_step, 20u);
   get_ready({"a", "b", "d"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["d"].snapshot).step, 30u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["d"].snapshot).step, 30u);
   pass(6, {"a", "b"}, 40);
   EXPECT_EQ(status().state, RunState::Forming);
   get_ready({"a", "b"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 30u) << "d had nothing that nobody else has";
+  EXPECT_EQ(msg::snapshot_of(*prepares["a"].snapshot).step, 30u) << "d had nothing that nobody else has";
   pass(6, {"a"}, 40);
   get_ready({"a"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 20u) << "b alone had files of step 30";
+  EXPECT_EQ(msg::snapshot_of(*prepares["a"].snapshot).step, 20u) << "b alone had files of step 30";
 }
 
 TEST_F(MembersTest, WhoLeavesBringsItsFilesToSafetyFirst) {

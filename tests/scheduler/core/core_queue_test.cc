@@ -76,7 +76,8 @@ TEST_F(QueueTest, FilesAreFound) {
   snapshot(200, false);
   pool.receive("client", msg::FindRunFilesT{{}, run});
   const auto files = pool.take<msg::RunFilesT>("client").at(0);
-  const auto snapshots = comm::parse_snapshots(files.snapshots);
+  std::vector<comm::Snapshot> snapshots;
+  for (const auto& table : files.snapshots) snapshots.push_back(msg::snapshot_of(*table));
   ASSERT_EQ(snapshots.size(), 2u);
   EXPECT_EQ(snapshots[0].step, 200u);
   EXPECT_EQ(snapshots[1].step, 100u) << "kept";

@@ -52,7 +52,7 @@ TEST_F(RecoveryTest, ASpareTakesTheRankOfALostNode) {
   EXPECT_EQ(prepares["c"].epoch, 2u);
   EXPECT_EQ(prepares["c"].rank, 1u);
   EXPECT_EQ(prepares["c"].owner, owner) << "the same bits";
-  const comm::Snapshot from = comm::parse_snapshot(prepares["c"].snapshot);
+  const comm::Snapshot from = msg::snapshot_of(*prepares["c"].snapshot);
   EXPECT_EQ(from.step, 100u);
   EXPECT_EQ(from.files.size(), 2u);
   Names holders;
@@ -133,7 +133,7 @@ TEST_F(RecoveryTest, WithoutASnapshotItBeginsAgain) {
   start({"a", "b"});
   pass(6, {"a"}, 50);
   get_ready({"a"});
-  EXPECT_EQ(prepares["a"].snapshot, "");
+  EXPECT_EQ(prepares["a"].snapshot, nullptr);
   EXPECT_EQ(status().step, 0u);
 }
 
@@ -159,7 +159,7 @@ TEST_F(RecoveryTest, ItWaitsForTheHolderOfItsFiles) {
   EXPECT_EQ(status().state, RunState::Forming);
   EXPECT_THAT(status().node_names, ElementsAre("b"));
   get_ready({"b"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["b"].snapshot).step, 100u);
 }
 
 // Seed 131663 of the simulation: the run began anew.
@@ -183,7 +183,7 @@ TEST_F(RecoveryTest, AHolderThatGoesWhileThePlanIsMadeIsWaitedFor) {
   pool.receive("a", done(run, Outcome::Failed, 100, "", 1));
   EXPECT_EQ(status().state, RunState::Forming) << status().detail;
   get_ready(status().node_names);
-  EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["b"].snapshot).step, 100u);
 }
 
 // The disk keeps the files, in whatever way the node left.
@@ -196,7 +196,7 @@ TEST_F(RecoveryTest, AHolderThatHasLeftCountsWhenItIsBack) {
   join("b", 2);
   EXPECT_EQ(status().state, RunState::Forming) << status().detail;
   get_ready({"b"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["b"].snapshot).step, 100u);
 }
 
 TEST_F(RecoveryTest, FilesThatNeverComeBackEndIt) {
@@ -228,7 +228,7 @@ TEST_F(RecoveryTest, WithoutTheNewestFilesItGoesOnFromWhatTheStoreHas) {
   EXPECT_EQ(status().state, RunState::Waiting);
   pass(20, {"c"}, 0);
   get_ready({"c"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["c"].snapshot).step, 100u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["c"].snapshot).step, 100u);
   EXPECT_EQ(status().step, 100u);
   EXPECT_EQ(status().stable_step, 100u) << "what comes after it is computed again";
 }
@@ -245,7 +245,7 @@ TEST_F(RecoveryTest, HoldersThatComeBackSoonSaveTheNewestFiles) {
   pass(50, {"c"}, 0);
   for (const char* name : {"a", "b"}) join(name);
   get_ready({"a", "b"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 200u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["a"].snapshot).step, 200u);
 }
 
 // Nodes remove their files of older snapshots once a newer one is stable.
@@ -287,7 +287,7 @@ TEST_F(RecoveryTest, AFinishedRunNeedsItsFiles) {
   pool.receive("b", msg::LeaveT{});  // with its files
   EXPECT_EQ(status().state, RunState::Forming);
   get_ready({"a"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 100u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["a"].snapshot).step, 100u);
   pool.receive("a", done(run, Outcome::Ok, 200, "", 2));
   pool.receive("a", held(run, 2, 200, 0, {"a"}, true));
   EXPECT_EQ(status().state, RunState::Finished) << "one holder in a pool of one";
@@ -313,7 +313,7 @@ TEST_F(RecoveryTest, FilesOfASupersededSnapshotAreNotKnownAnyMore) {
   start({"a", "b"});
   const auto addresses_of = [](const msg::SnapshotHeldT& message) {
     std::set<std::string> addresses;
-    for (const comm::SnapshotFile& file : comm::parse_snapshot(message.files).files)
+    for (const comm::SnapshotFile& file : msg::snapshot_of(message).files)
       addresses.insert(comm::to_text(file.content));
     return addresses;
   };
@@ -334,7 +334,7 @@ TEST_F(RecoveryTest, WhoIsLostBeforeItsLastFilesAreInTheStoreIsReplaced) {
   pool.receive("b", msg::LeaveT{});  // two nodes had the files, the store has not
   EXPECT_EQ(status().state, RunState::Forming);
   get_ready({"a"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 200u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["a"].snapshot).step, 200u);
 }
 
 TEST_F(RecoveryTest, LastFilesThatNobodyBringsAreWrittenAgain) {
@@ -397,7 +397,7 @@ TEST_F(RecoveryTest, WhatOnlyALostNodeHadIsNotExpectedOfItsSuccessor) {
   pool.receive("a", done(run, Outcome::Failed, 35));
   join("b", 2);
   get_ready({"a", "b"});
-  EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 20u);
+  EXPECT_EQ(msg::snapshot_of(*prepares["b"].snapshot).step, 20u);
 }
 
 TEST_F(RecoveryTest, AGroupThatFailsOnceGoesBackToWhatIsStable) {
@@ -410,7 +410,7 @@ TEST_F(RecoveryTest, AGroupThatFailsOnceGoesBackToWhatIsStable) {
     failed.retry = true;
     pool.receive("b", failed);
     get_ready({"a", "b"});
-    return comm::parse_snapshot(prepares["b"].snapshot).step;
+    return msg::snapshot_of(*prepares["b"].snapshot).step;
   };
   EXPECT_EQ(fail(), 30u);
   EXPECT_EQ(fail(), 20u);

@@ -65,7 +65,7 @@ TEST_F(ReplanTest, TheGroupStartsAgainWithFewerModeletsOnTheSlowNode) {
   const auto prepare = pool.take<msg::PrepareT>("b");
   ASSERT_EQ(prepare.size(), 1u);
   EXPECT_EQ(prepare[0].epoch, 2u);
-  EXPECT_EQ(comm::parse_snapshot(prepare[0].snapshot).step, 12u);
+  EXPECT_EQ(msg::snapshot_of(*prepare[0].snapshot).step, 12u);
   EXPECT_EQ(prepare[0].node_names, agents);
   EXPECT_LT(held_by(prepare[0].owner, 1), held_by(owner, 1));
   for (const std::string& agent : agents) pool.receive(agent, prepared(run, "tcp://" + agent + ":1", 2));
@@ -250,7 +250,7 @@ TEST_F(SpareNodesTest, ANodeAloneThatIsSlowerThanItSaidGetsHelp) {
   const auto prepare = pool.take<msg::PrepareT>("b");
   ASSERT_EQ(prepare.size(), 1u);
   EXPECT_EQ(prepare[0].epoch, 2u);
-  EXPECT_EQ(comm::parse_snapshot(prepare[0].snapshot).step, 12u);
+  EXPECT_EQ(msg::snapshot_of(*prepare[0].snapshot).step, 12u);
   EXPECT_THAT(prepare[0].node_names, testing::IsSupersetOf({"b", "c"}));
   for (const std::string& name : prepare[0].node_names)
     pool.receive(name, prepared(run, "tcp://" + name + ":1", 2));

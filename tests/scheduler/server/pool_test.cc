@@ -17,6 +17,7 @@
 #include "base/system/log.h"
 #include "comm/content/snapshot.h"
 #include "comm/content/store.h"
+#include "comm/control/snapshot_tables.h"
 #include "node_agent/agent/agent.h"
 #include "scheduler/client/pool_client.h"
 #include "scheduler/client/run_on_pool.h"
@@ -449,7 +450,7 @@ TEST(ServerTest, ARunNamesOnlyWhatItsKeyHasSent) {
   const auto as_data = [&](msg::SubmitT& submit) { submit.train_data = submit.test_data = address; };
   const auto as_snapshot = [&](msg::SubmitT& submit) {
     submit.resume_files =
-        comm::format_snapshot({.step = 1, .files = {{"index.json", manifest.id(), file.size(), {""}}}});
+        msg::to_table({.step = 1, .files = {{"index.json", manifest.id(), file.size(), {""}}}});
   };
   const std::string why = "the key 'mallory' has not sent data " + address;
   EXPECT_THAT(refusal(mallory, as_data), HasSubstr(why));
