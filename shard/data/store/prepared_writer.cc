@@ -152,7 +152,9 @@ void PreparedWriter::add(const Sample& sample, std::span<const BlockSample> othe
 
 void PreparedWriter::add_to_block(size_t block, const BlockSample& sample, float scale) {
   MODELET_CHECK(sample.features.size() == sample.values.size());
-  MODELET_CHECK(sample.features.empty() || sample.features.back() < blocks_[block].features);
+  MODELET_CHECK(sample.features.empty() ||
+                (block == 0 ? sample.features.back() : std::ranges::max(sample.features)) <
+                    blocks_[block].features);
   spools_[section_of(block, kBlockIds)]->append(sample.features);
   Spool& values = *spools_[section_of(block, kBlockValues)];
   if (scale == 1) {
