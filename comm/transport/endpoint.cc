@@ -37,9 +37,9 @@ std::string_view host_of(std::string_view endpoint) {
 // As ZeroMQ wants it to connect. Names of interfaces may have other characters.
 bool is_host(std::string_view host) {
   const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0; };
-  constexpr std::string_view kOthers = "-._:%[]";
+  constexpr std::string_view kOtherCharacters = "-._:%[]";
   return (is_letter(host.front()) || host.front() == '[') && std::ranges::all_of(host, [&](unsigned char c) {
-           return is_letter(c) || kOthers.find(static_cast<char>(c)) != kOthers.npos;
+           return is_letter(c) || kOtherCharacters.find(static_cast<char>(c)) != kOtherCharacters.npos;
          });
 }
 

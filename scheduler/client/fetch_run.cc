@@ -22,6 +22,7 @@
 #include "comm/control/snapshot_tables.h"
 #include "node_agent/train/job/snapshot.h"
 #include "scheduler/client/pool_client.h"
+#include "scheduler/client/run_journal.h"
 #include "shard/modelet/checkpoint.h"
 #include "shard/modelet/checkpoint/folders.h"
 
@@ -207,10 +208,6 @@ void remove_from_store(const fs::path& folder, const std::vector<comm::Snapshot>
 
 std::string log_line(const nlohmann::json& event) {
   return event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-bool is_start(const nlohmann::json& event) {
-  return event.is_object() && event.value("event", nlohmann::json()) == "started";
 }
 
 // What the pool knows of a run, apart from its weights.

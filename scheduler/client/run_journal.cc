@@ -9,13 +9,10 @@
 
 namespace modelet::cli {
 namespace fs = std::filesystem;
-namespace {
 
 bool is_start(const nlohmann::json& event) {
   return event.is_object() && event.value("event", nlohmann::json()) == "started";
 }
-
-}  // namespace
 
 RunJournal::RunJournal(fs::path folder, std::string experiment, fs::path labels)
     : folder_(std::move(folder)), experiment_(std::move(experiment)), labels_(std::move(labels)) {}

@@ -14,6 +14,9 @@
 
 namespace modelet::cli {
 
+// Whether this is the event with which a log begins.
+bool is_start(const nlohmann::json& event);
+
 class RunJournal {
  public:
   // `experiment` is TOML. Nothing is written before the event "started", so a run that is refused changes
