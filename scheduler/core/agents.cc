@@ -207,17 +207,15 @@ Core::Nodes::iterator Core::node_of(const std::string& peer) {
   return node;
 }
 
-void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
-  const auto found = node_of(peer);
-  if (found == pool_.nodes.end()) return;
+void Core::on(Nodes::iterator found, const msg::HeartbeatT& message) {
   Node& node = found->second;
   if (message.number != 0 && message.number <= node.last_heartbeat) return ignore(node, "a heartbeat");
   if (message.number != 0) node.last_heartbeat = message.number;
-  pool_.send(peer, msg::AliveT{{}, message.number});
+  pool_.send(node.peer, msg::AliveT{{}, message.number});
   if (message.run != 0 && message.run != node.run) {
     if (node.run == 0) node.stray = message.run;
     return pool_.send(
-        peer,
+        node.peer,
         msg::AbortT{{}, message.run, "the scheduler does not know this run on this node", message.epoch});
   }
   if (node.run == 0) {
@@ -250,9 +248,7 @@ void Core::ignore(const Node& node, const char* message) {
                           node.info.name, message, ignored_.count()));
 }
 
-void Core::on(const std::string& peer, const msg::PreparedT& message) {
-  const auto node = node_of(peer);
-  if (node == pool_.nodes.end()) return;
+void Core::on(Nodes::iterator node, const msg::PreparedT& message) {
   const auto run = pool_.runs.find(message.run);
   const bool is_meant = run != pool_.runs.end() && node->second.run == message.run &&
                         run->second.state() == msg::RunState::Forming && run->second.epoch() == message.epoch;
@@ -261,9 +257,7 @@ void Core::on(const std::string& peer, const msg::PreparedT& message) {
   run->second.prepared(pool_, *member, message);
 }
 
-void Core::on(const std::string& peer, const msg::RunEventT& message) {
-  const auto node = node_of(peer);
-  if (node == pool_.nodes.end()) return;
+void Core::on(Nodes::iterator node, const msg::RunEventT& message) {
   const auto found = pool_.runs.find(message.run);
   if (found == pool_.runs.end()) return ignore(node->second, "an event");
   Run& run = found->second;
@@ -294,9 +288,7 @@ void Core::keep_log(Node& node, const Run& run, const std::string& lines) {
     pool_.changes.logs.push_back({run.id(), name, lines});
 }
 
-void Core::on(const std::string& peer, const msg::RunDoneT& message) {
-  const auto found = node_of(peer);
-  if (found == pool_.nodes.end()) return;
+void Core::on(Nodes::iterator found, const msg::RunDoneT& message) {
   Node& node = found->second;
   // It was told to abort what it still worked for, and has done so.
   if (node.run == 0 && node.stray != 0 && node.stray == message.run) {
@@ -320,9 +312,7 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
 
 // ---- nodes that wish to leave
 
-void Core::on(const std::string& peer, const msg::WishToLeaveT& message) {
-  const auto node = node_of(peer);
-  if (node == pool_.nodes.end()) return;
+void Core::on(Nodes::iterator node, const msg::WishToLeaveT& message) {
   if (!node->second.leaving)
     pool_.log(fmt::format("node '{}' wishes to leave within {:.0f} s: {}", node->second.info.name,
                           is_measure(message.seconds) ? message.seconds : 0, kept_text(message.reason)));
@@ -353,9 +343,7 @@ void Core::release_leavers() {
 
 // ---- groups
 
-void Core::on(const std::string& peer, const msg::PeerMissedT& message) {
-  const auto node = node_of(peer);
-  if (node == pool_.nodes.end()) return;
+void Core::on(Nodes::iterator node, const msg::PeerMissedT& message) {
   const auto run = pool_.runs.find(message.run);
   if (run == pool_.runs.end() || node->second.run != message.run || node->second.epoch != message.epoch ||
       run->second.epoch() != message.epoch || message.rank >= run->second.group().members().size())
@@ -369,9 +357,7 @@ void Core::on(const std::string& peer, const msg::PeerMissedT& message) {
     run->second.member_missed(pool_, node->second.info.name, message.step, member, message.why);
 }
 
-void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
-  const auto node = node_of(peer);
-  if (node == pool_.nodes.end()) return;
+void Core::on(Nodes::iterator node, const msg::SnapshotHeldT& message) {
   const auto found = pool_.runs.find(message.run);
   if (found == pool_.runs.end()) return ignore(node->second, "a report of files");
   Run& run = found->second;
@@ -396,9 +382,7 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
   queue_moves_ = true;
 }
 
-void Core::on(const std::string& peer, const msg::LeaveT&) {
-  const auto node = node_of(peer);
-  if (node == pool_.nodes.end()) return;
+void Core::on(Nodes::iterator node, const msg::LeaveT&) {
   remove_node(node, "left the pool");  // its disk keeps its files, which count again when it is back
   queue_moves_ = true;
 }

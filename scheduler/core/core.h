@@ -136,14 +136,14 @@ class Core {
   void on(const Tick&);
 
   void on(const std::string& peer, const comm::control::RegisterT& message);
-  void on(const std::string& peer, const comm::control::HeartbeatT& message);
-  void on(const std::string& peer, const comm::control::PreparedT& message);
-  void on(const std::string& peer, const comm::control::RunEventT& message);
-  void on(const std::string& peer, const comm::control::RunDoneT& message);
-  void on(const std::string& peer, const comm::control::LeaveT& message);
-  void on(const std::string& peer, const comm::control::WishToLeaveT& message);
-  void on(const std::string& peer, const comm::control::PeerMissedT& message);
-  void on(const std::string& peer, const comm::control::SnapshotHeldT& message);
+  void on(Nodes::iterator node, const comm::control::HeartbeatT& message);
+  void on(Nodes::iterator node, const comm::control::PreparedT& message);
+  void on(Nodes::iterator node, const comm::control::RunEventT& message);
+  void on(Nodes::iterator node, const comm::control::RunDoneT& message);
+  void on(Nodes::iterator node, const comm::control::LeaveT& message);
+  void on(Nodes::iterator node, const comm::control::WishToLeaveT& message);
+  void on(Nodes::iterator node, const comm::control::PeerMissedT& message);
+  void on(Nodes::iterator node, const comm::control::SnapshotHeldT& message);
   void on(const std::string& peer, const comm::control::SubmitT& message);
   void on(const std::string& peer, const comm::control::ListRunsT& message);
   void on(const std::string& peer, const comm::control::ListNodesT& message);
@@ -153,9 +153,13 @@ class Core {
   void on(const std::string& peer, const comm::control::DrainNodeT& message);
   void on(const std::string& peer, const comm::control::FindRunFilesT& message);
   void on(const std::string& peer, const comm::control::FindRunLogT& message);
-  template <class Other>
-  void on(const std::string& peer, const Other&) {
-    refuse(peer, "this scheduler does not understand this message here: data has a port of its own");
+  template <class Message>
+  void on(const std::string& peer, const Message& message) {
+    if constexpr (requires(Nodes::iterator node) { on(node, message); }) {
+      if (const auto node = node_of(peer); node != pool_.nodes.end()) on(node, message);
+    } else {
+      refuse(peer, "this scheduler does not understand this message here: data has a port of its own");
+    }
   }
 
   void require_key_of(comm::Role role) const;
