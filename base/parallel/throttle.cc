@@ -7,16 +7,16 @@ namespace modelet {
 void Throttle::allow(unsigned threads) {
   const std::lock_guard lock(mutex_);
   allowed_ = threads;
-  tell();
+  publish();
 }
 
 void Throttle::hurry(bool hurried) {
   const std::lock_guard lock(mutex_);
   hurried_ = hurried;
-  tell();
+  publish();
 }
 
-void Throttle::tell() {
+void Throttle::publish() {
   now_ = hurried_ ? std::max(1u, allowed_) : allowed_;
   now_.notify_all();
 }

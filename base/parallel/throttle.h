@@ -25,7 +25,7 @@ class Throttle {
   }
 
  private:
-  void tell();
+  void publish();
 
   std::mutex mutex_;
   unsigned allowed_ = std::numeric_limits<unsigned>::max();

@@ -287,7 +287,7 @@ class ServerSocket::Impl {
     socket.set(zmq::sockopt::router_mandatory, 1);
     if (keys) lock(*keys);
     first_number = number_of_first();
-    gate = std::make_unique<GateKeeper>(context, socket, "control socket");
+    gate = std::make_unique<Authenticator>(context, socket, "control socket");
     gate->open(limits_of(traffic), [this](const std::string& key) { return why_not(key); });
     listen_at(socket, address);
     endpoint = socket.get(zmq::sockopt::last_endpoint);
@@ -406,7 +406,7 @@ class ServerSocket::Impl {
   zmq::context_t context = make_context();
   std::function<Identity(const std::string&)> find;  // no function: no keys
   std::string unknown = "it is not known here";
-  std::unique_ptr<GateKeeper> gate;  // must outlive the socket (GateKeeper says why)
+  std::unique_ptr<Authenticator> gate;  // must outlive the socket (Authenticator says why)
   zmq::socket_t socket{make_router(context)};
   uint32_t first_number = 0;
   std::string endpoint;

@@ -124,10 +124,10 @@ void Messenger::miss_silent_peers() {
 
 // `heard`: something has arrived from the peer. If not, only its connection is back. Returns whether the peer
 // was missed until now.
-bool Messenger::found(int peer, bool heard) {
+bool Messenger::found(int peer, bool has_arrived) {
   std::vector<const char*>& reported = missed_[static_cast<size_t>(peer)];
   if (reported.empty()) return false;
-  std::erase_if(reported, [&](const char* reason) { return heard || reason == kHasNoConnection; });
+  std::erase_if(reported, [&](const char* reason) { return has_arrived || reason == kHasNoConnection; });
   if (!reported.empty()) return false;
   log_info("{} is not missed any more, {}", peer_name(peer), place());
   if (options_.on_found && !is_leaving_) options_.on_found(peer);
@@ -232,7 +232,7 @@ void Messenger::await(std::span<const int> from, double patience, Receiver& rece
                missing_seconds = patience * options_.missing_seconds;
   const double start = options_.clock->now(), deadline = start + timeout_seconds;
   double silent = std::min(start + missing_seconds, deadline);
-  bool told = !options_.on_missing;
+  bool reported_silence = !options_.on_missing;
   arrived_.assign(count(), true);
   for (const int sender : from) arrived_[static_cast<size_t>(sender)] = false;
   size_t missing = from.size();
@@ -240,17 +240,17 @@ void Messenger::await(std::span<const int> from, double patience, Receiver& rece
   Frame frame;
   while (missing > 0) {
     const double before = options_.clock->now();
-    if (!told && before >= silent) {
+    if (!reported_silence && before >= silent) {
       miss_silent_peers();
-      told = true;
+      reported_silence = true;
     }
-    const bool got = receive((told ? deadline : silent) - before, frame);
+    const bool got = receive((reported_silence ? deadline : silent) - before, frame);
     const double now = options_.clock->now();
     meters_.wait_seconds += now - before;
     if (!got && now >= deadline) throw too_late(timeout_seconds, passed_on);
     if (!got) continue;
-    if (found(frame.from, true) && told) {  // it is missed again if what is awaited does not come
-      told = false;
+    if (found(frame.from, true) && reported_silence) {  // it is missed again if what is awaited does not come
+      reported_silence = false;
       silent = std::min(now + missing_seconds, deadline);
     }
     if (!admit(frame)) continue;

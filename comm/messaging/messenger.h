@@ -122,7 +122,7 @@ class Messenger {
   void connection_changed(int peer, Transport::Connection what);
   void miss(int peer, const char* reason);
   void miss_silent_peers();
-  bool found(int peer, bool heard);
+  bool found(int peer, bool has_arrived);
   void begin(Tag tag, const char* operation);
   void check_size() const;
   bool receive(double seconds, Frame& frame);

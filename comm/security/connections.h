@@ -10,7 +10,7 @@
 // In the other direction ZeroMQ limits how many messages wait for a peer, but not their bytes. The program
 // reports what it queues for a peer, and the kernel counts what the peer has acknowledged.
 //
-// Thread-safe: a gate keeper (comm/security/curve.h) reports connections, and the socket's thread reports
+// Thread-safe: an authenticator (comm/security/curve.h) reports connections, and the socket's thread reports
 // what it reads.
 #pragma once
 

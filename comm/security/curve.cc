@@ -46,11 +46,11 @@ void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::stri
   socket.set(zmq::sockopt::curve_secretkey, to_bytes(own.secret_key));
 }
 
-// The gate keeper has answered "KEY/NUMBER" (answer_request).
+// The authenticator has answered "KEY/NUMBER" (answer_request).
 Sender sender_of(zmq::message_t& message) {
   const std::string_view id = property(message, "User-Id", "/0");
   const size_t slash = id.find('/');
-  MODELET_CHECK(slash != id.npos, "messages come from connections that the gate keeper has let in");
+  MODELET_CHECK(slash != id.npos, "messages come from connections that the authenticator has let in");
   Sender sender{id.substr(0, slash)};
   std::from_chars(id.data() + slash + 1, id.data() + id.size(), sender.number);
   return sender;
@@ -65,7 +65,7 @@ std::string peer_address(zmq::message_t& message) {
 HandshakeMonitor::HandshakeMonitor(zmq::context_t& context, zmq::socket_t& socket, Side side)
     : side_(side), socket_(context, zmq::socket_type::pair) {
   const std::string address = fmt::format("inproc://handshakes-{}", fmt::ptr(socket.handle()));
-  // A server needs no events for refusals: its gate keeper logs them, with the key.
+  // A server needs no events for refusals: its authenticator logs them, with the key.
   const int events =
       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_DISCONNECTED |
       (side == Side::kServer ? ZMQ_EVENT_ACCEPTED
@@ -109,9 +109,9 @@ std::optional<HandshakeMonitor::Event> HandshakeMonitor::interpret(uint16_t even
   return std::nullopt;
 }
 
-// ---- GateKeeper
+// ---- Authenticator
 
-GateKeeper::GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::string what)
+Authenticator::Authenticator(zmq::context_t& context, zmq::socket_t& server, std::string what)
     : what_(std::move(what)),
       requests_(context, zmq::socket_type::rep),
       monitor_(context, server, HandshakeMonitor::Side::kServer) {
@@ -122,12 +122,12 @@ GateKeeper::GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::stri
   requests_.bind(kZapAddress);
 }
 
-GateKeeper::~GateKeeper() {
+Authenticator::~Authenticator() {
   stop_.set();
   if (thread_.joinable()) thread_.join();
 }
 
-void GateKeeper::open(const ConnectionLimits& limits, Judge judge) {
+void Authenticator::open(const ConnectionLimits& limits, Judge judge) {
   MODELET_CHECK(!thread_.joinable(), "open() twice");
   connections_.emplace(what_, limits);
   limits_ = limits;
@@ -135,16 +135,16 @@ void GateKeeper::open(const ConnectionLimits& limits, Judge judge) {
   thread_ = std::thread([this] { work(); });
 }
 
-void GateKeeper::has_read(zmq::message_t& last_part, size_t bytes) {
+void Authenticator::has_read(zmq::message_t& last_part, size_t bytes) {
   const Sender sender = sender_of(last_part);
   connections_->read(last_part.get(ZMQ_SRCFD), bytes, sender.key, sender.number);
 }
 
-void GateKeeper::refuse(zmq::message_t& message, const std::string& why) {
+void Authenticator::refuse(zmq::message_t& message, const std::string& why) {
   connections_->refuse(message.get(ZMQ_SRCFD), sender_of(message).number, why);
 }
 
-void GateKeeper::work() {
+void Authenticator::work() {
   while (!stop_.is_set()) {
     constexpr int kMilliseconds = 1000;
     const bool watches = connections_->watches();
@@ -161,7 +161,7 @@ void GateKeeper::work() {
   }
 }
 
-bool GateKeeper::has_room(const std::string& key) {
+bool Authenticator::has_room(const std::string& key) {
   Room& room = rooms_.try_emplace(key, Room{limits_.made_at_once, clock_.now()}).first->second;
   const double passed = clock_.now() - std::exchange(room.at, clock_.now());
   room.left = std::min(limits_.made_at_once, room.left + limits_.made_per_second * passed);
@@ -170,7 +170,7 @@ bool GateKeeper::has_room(const std::string& key) {
   return true;
 }
 
-void GateKeeper::answer_request() {
+void Authenticator::answer_request() {
   const auto request = receive_all(requests_);
   if (request.empty()) return;
   const std::string_view mechanism = request.size() >= kZapFrames ? request[5].to_string_view() : "";
@@ -204,7 +204,7 @@ void GateKeeper::answer_request() {
                    i + 1 < std::size(answer) ? zmq::send_flags::sndmore : zmq::send_flags::none);
 }
 
-void GateKeeper::note(const HandshakeMonitor::Event& event) {
+void Authenticator::note(const HandshakeMonitor::Event& event) {
   using enum HandshakeMonitor::Kind;
   if (event.kind == kAccepted) return connections_->accepted(event.descriptor);
   const std::string peer = connections_->ended(event.descriptor);

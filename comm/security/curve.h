@@ -26,7 +26,7 @@ namespace modelet::comm {
 void use_curve_server(zmq::socket_t& socket, const KeyPair& own);
 void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::string& server_key);
 
-// What a gate keeper noted of the connection on which a message came. Nothing in it was claimed by the peer.
+// What an authenticator noted of the connection on which a message came. Nothing in it was claimed by the peer.
 struct Sender {
   std::string_view key;  // its authenticated public key; empty without CURVE. Valid as long as the message
   uint64_t number =
@@ -77,15 +77,15 @@ class HandshakeMonitor {
 //
 // A key may make only so many connections a second, so that nobody can try many of the routing ids that ZeroMQ
 // gives to connections (comm/control/control.cc). A client that comes too often tries again by itself.
-class GateKeeper {
+class Authenticator {
  public:
   // `what` names the server in the log.
-  GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::string what);
-  GateKeeper(const GateKeeper&) = delete;
-  GateKeeper& operator=(const GateKeeper&) = delete;
-  ~GateKeeper();
+  Authenticator(zmq::context_t& context, zmq::socket_t& server, std::string what);
+  Authenticator(const Authenticator&) = delete;
+  Authenticator& operator=(const Authenticator&) = delete;
+  ~Authenticator();
 
-  // Returns the reason why a key may not connect; empty if it may. Called on the gate keeper's thread.
+  // Returns the reason why a key may not connect; empty if it may. Called on the authenticator's thread.
   using Judge = std::function<std::string(const std::string& public_key)>;
   // Starts to answer: handshakes wait until this call. On a socket without CURVE nobody is refused.
   void open(const ConnectionLimits& limits, Judge judge);

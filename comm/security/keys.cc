@@ -214,8 +214,8 @@ std::optional<ClientKeys> read_client_keys(const std::string& key_file, const st
   return ClientKeys{read_key_file(key_file), parse_key(scheduler_key, "--scheduler-key")};
 }
 
-AllowList::AllowList(std::filesystem::path path, double settled_after)
-    : path_(std::move(path)), settled_after_(settled_after), stamp_(stamp_of(path_)) {
+AllowList::AllowList(std::filesystem::path path, double stable_after)
+    : path_(std::move(path)), stable_after_(stable_after), stamp_(stamp_of(path_)) {
   try {
     entries_ = parse_allow_list(read_text_file(path_, kListBytes), path_.string());
   } catch (const UsageError&) {
@@ -236,7 +236,7 @@ Identity AllowList::find(const std::string& public_key) {
 void AllowList::reload_if_changed() {
   const std::string stamp = stamp_of(path_);
   if (stamp == stamp_) return;
-  const bool settled = seconds_since_change(path_) >= settled_after_;
+  const bool settled = seconds_since_change(path_) >= stable_after_;
   if (settled) stamp_ = stamp;
   try {
     std::map<std::string, Identity> entries =

@@ -67,12 +67,12 @@ struct Identity {
 // The list of those who may talk to a scheduler. Its lines are "agent KEY NAME", "user KEY NAME" or "admin
 // KEY NAME", with comments after '#'. It is read again when the file has changed. If the file has become
 // unreadable or wrong, that is logged, and the previous list stays in force. A file that has changed within
-// the last `settled_after` seconds may still be being written: its keys count, and so do those of the
+// the last `stable_after` seconds may still be being written: its keys count, and so do those of the
 // previous list. Thread-safe.
 class AllowList {
  public:
   // Throws UsageError if the file cannot be read or has a wrong line.
-  explicit AllowList(std::filesystem::path path, double settled_after = 1);
+  explicit AllowList(std::filesystem::path path, double stable_after = 1);
 
   Identity find(const std::string& public_key);
   const std::filesystem::path& path() const { return path_; }
@@ -81,7 +81,7 @@ class AllowList {
   void reload_if_changed();
 
   const std::filesystem::path path_;
-  const double settled_after_;
+  const double stable_after_;
   std::mutex mutex_;
   std::string stamp_;  // identifies the version of the file that was read last, and that was settled
   std::map<std::string, Identity> entries_;

@@ -17,7 +17,7 @@ struct Line {
   std::vector<int> ranks;  // their ranks in the whole, by rank in the line
   std::deque<Frame> waiting;
   size_t waiting_bytes = 0;
-  Transport::Heard heard;
+  Transport::ConnectionHandler handler;
 
   int rank_of(int rank_of_whole) const {
     return static_cast<int>(std::ranges::find(ranks, rank_of_whole) - ranks.begin());
@@ -30,14 +30,14 @@ struct Crossing {
     columns = whole.size() / rows;
     for (int i = 0; i < columns; ++i) row.ranks.push_back(own_row() * columns + i);
     for (int i = 0; i < rows; ++i) column.ranks.push_back(i * columns + own_column());
-    heard_before = whole.when_connections_change([this](int rank, Transport::Connection what) {
+    former_handler = whole.when_connections_change([this](int rank, Transport::Connection what) {
       const Line* const line = line_of(rank);
-      if (line != nullptr && line->heard) line->heard(line->rank_of(rank), what);
+      if (line != nullptr && line->handler) line->handler(line->rank_of(rank), what);
     });
   }
   Crossing(const Crossing&) = delete;
   Crossing& operator=(const Crossing&) = delete;
-  ~Crossing() { whole.when_connections_change(std::move(heard_before)); }
+  ~Crossing() { whole.when_connections_change(std::move(former_handler)); }
 
   int own_row() const { return whole.rank() / columns; }
   int own_column() const { return whole.rank() % columns; }
@@ -53,7 +53,7 @@ struct Crossing {
   const GridOptions options;
   int columns = 1;
   Line row, column;
-  Transport::Heard heard_before;
+  Transport::ConnectionHandler former_handler;
   uint64_t strangers = 0;
 };
 
@@ -63,7 +63,7 @@ class LineTransport final : public Transport {
       : crossing_(std::move(crossing)), line_(line), rank_(rank) {}
   LineTransport(const LineTransport&) = delete;
   LineTransport& operator=(const LineTransport&) = delete;
-  ~LineTransport() override { line_.heard = {}; }
+  ~LineTransport() override { line_.handler = {}; }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(line_.ranks.size()); }
@@ -107,7 +107,9 @@ class LineTransport final : public Transport {
   }
 
   void interrupt(const std::string& reason) override { crossing_->whole.interrupt(reason); }
-  Heard when_connections_change(Heard heard) override { return std::exchange(line_.heard, std::move(heard)); }
+  ConnectionHandler when_connections_change(ConnectionHandler handler) override {
+    return std::exchange(line_.handler, std::move(handler));
+  }
   uint64_t dropped_messages() const override {
     return crossing_->whole.dropped_messages() + crossing_->strangers;
   }

@@ -58,11 +58,11 @@ class Transport {
   // What happened to the connection over which this rank sends to a peer. When it has ended, messages under
   // way may be lost. It may come back by itself.
   enum class Connection { kEnded, kBack };
-  using Heard = std::function<void(int rank, Connection what)>;
+  using ConnectionHandler = std::function<void(int rank, Connection what)>;
   // Sets the function that receive() and send() call when that happens. `heard` may call send(). Returns
   // the previous function.
-  virtual Heard when_connections_change(Heard heard) {
-    static_cast<void>(heard);
+  virtual ConnectionHandler when_connections_change(ConnectionHandler handler) {
+    static_cast<void>(handler);
     return {};
   }
   // The number of messages that were dropped because their sender is no rank of this group.

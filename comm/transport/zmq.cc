@@ -93,7 +93,7 @@ zmq::socket_t make_receiver(zmq::context_t& context) {
 
 class ZmqTransport::Impl {
  public:
-  using Heard = Transport::Heard;
+  using ConnectionHandler = Transport::ConnectionHandler;
   using Connection = Transport::Connection;
 
   explicit Impl(const ZmqOptions& options) : options_(options), receiver_(make_receiver(context_)) {
@@ -103,7 +103,7 @@ class ZmqTransport::Impl {
       own_keys_ = make_key_pair();
       self_.public_key = own_keys_->public_key;
       use_curve_server(receiver_, *own_keys_);
-      gate_ = std::make_unique<GateKeeper>(context_, receiver_, "data socket");
+      gate_ = std::make_unique<Authenticator>(context_, receiver_, "data socket");
     }
     listen_at(receiver_, options.bind);
     self_.endpoint = receiver_.get(zmq::sockopt::last_endpoint);
@@ -170,7 +170,9 @@ class ZmqTransport::Impl {
     }
   }
 
-  Heard when_connections_change(Heard heard) { return std::exchange(heard_, std::move(heard)); }
+  ConnectionHandler when_connections_change(ConnectionHandler handler) {
+    return std::exchange(handler_, std::move(handler));
+  }
 
   bool receive(double timeout_seconds, Frame& frame) {
     const double deadline = clock_.now() + timeout_seconds;
@@ -220,9 +222,9 @@ class ZmqTransport::Impl {
     using enum HandshakeMonitor::Kind;
     if (what == kEnded) {
       link.has_ended = true;
-      if (heard_) heard_(link.peer, Connection::kEnded);
+      if (handler_) handler_(link.peer, Connection::kEnded);
     } else if (what == kSucceeded && std::exchange(link.has_ended, false)) {
-      if (heard_) heard_(link.peer, Connection::kBack);
+      if (handler_) handler_(link.peer, Connection::kBack);
     }
     if (what != kRefused && what != kOtherSecurity) return;
     throw PeerError(
@@ -307,7 +309,7 @@ class ZmqTransport::Impl {
   std::string interrupt_reason_;
   zmq::context_t context_ = make_context();
   std::optional<KeyPair> own_keys_;
-  std::unique_ptr<GateKeeper> gate_;  // must outlive the receiver (GateKeeper says why); null: no keys
+  std::unique_ptr<Authenticator> gate_;  // must outlive the receiver (Authenticator says why); null: no keys
   zmq::socket_t receiver_;
   Peer self_;
   int rank_ = -1;
@@ -315,7 +317,7 @@ class ZmqTransport::Impl {
   std::vector<std::string> names_;      // [size] public keys; without keys, name_of(); own entry empty
   std::vector<zmq::socket_t> senders_;  // [size]; own entry unused
   std::vector<Link> links_;
-  Heard heard_;
+  ConnectionHandler handler_;
   SteadyClock clock_;
   double looked_ = clock_.now();  // when the connections were last looked at
   Recycler<Parts> parts_;
@@ -337,8 +339,8 @@ bool ZmqTransport::receive(double timeout_seconds, Frame& frame) {
   return impl_->receive(timeout_seconds, frame);
 }
 void ZmqTransport::interrupt(const std::string& reason) { impl_->interrupt(reason); }
-Transport::Heard ZmqTransport::when_connections_change(Heard heard) {
-  return impl_->when_connections_change(std::move(heard));
+Transport::ConnectionHandler ZmqTransport::when_connections_change(ConnectionHandler handler) {
+  return impl_->when_connections_change(std::move(handler));
 }
 uint64_t ZmqTransport::dropped_messages() const { return impl_->dropped_messages(); }
 

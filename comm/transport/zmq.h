@@ -82,7 +82,7 @@ class ZmqTransport final : public Transport {
   // Also throws PeerError if a peer has refused the connection of this rank.
   bool receive(double timeout_seconds, Frame& frame) override;
   void interrupt(const std::string& reason) override;
-  Heard when_connections_change(Heard heard) override;
+  ConnectionHandler when_connections_change(ConnectionHandler handler) override;
   uint64_t dropped_messages() const override;
 
  private:

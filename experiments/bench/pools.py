@@ -53,15 +53,15 @@ class Pool:
         self.processes, self._logs = {}, {}
         self._options = scheduler_options
         self.scheduler_key = self._make_key("scheduler")
-        self._allow("user", "user", "script")
+        self._enrol("user", "user", "script")
 
-    def _make_key(self, name):
-        made = subprocess.run([self.programs / "modelet", "keygen", self.folder / f"{name}.key"], check=True, stdout=subprocess.PIPE, text=True)
+    def _make_key(self, name, *enrolment):
+        made = subprocess.run([self.programs / "modelet", "keygen", self.folder / f"{name}.key", *enrolment], check=True, stdout=subprocess.PIPE,
+                              text=True)
         return made.stdout.strip()
 
-    def _allow(self, role, key, name):
-        with open(self.folder / "allowed", "a", encoding="utf-8") as file:
-            file.write(f"{role} {self._make_key(key)} {name}\n")
+    def _enrol(self, role, key, name):
+        self._make_key(key, "--allow-list", self.folder / "allowed", "--role", role, "--name", name)
 
     def __enter__(self):
         self.start_scheduler(self.listen)
@@ -86,8 +86,8 @@ class Pool:
     def logs(self, lines=20):
         """The ends of all logs, without the lines about chunks of files."""
         def end(log):
-            told = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if " info data " not in line]
-            return "\n".join(told[-lines:])
+            shown = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if " info data " not in line]
+            return "\n".join(shown[-lines:])
         return "\n".join(f"--- {log.name}\n{end(log)}" for log in sorted(self._logs.values()))
 
     def start_scheduler(self, listen=None):
@@ -105,7 +105,7 @@ class Pool:
     def start_agent(self, name, *options, pinned=()):
         """Starts an agent, perhaps again, and waits until the scheduler knows it. `pinned`: a command that runs it, such as taskset."""
         if not (self.folder / f"{name}.key").exists():
-            self._allow("agent", name, name)
+            self._enrol("agent", name, name)
         self._start(name, *pinned, self.programs / "modelet-agent", "--scheduler", self.address, "--name", name, "--work-dir", self.folder / name,
                     "--key", self.folder / f"{name}.key", "--scheduler-key", self.scheduler_key, *options)
         wait_until(lambda: name in self.nodes(), lambda: f"agent {name} registers\n{self.logs()}")

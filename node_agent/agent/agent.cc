@@ -119,19 +119,19 @@ std::vector<HolderT> all_of(const std::vector<std::unique_ptr<HolderT>>& holders
   return all;
 }
 
-KeeperOptions keeper_options(const AgentOptions& options) {
-  KeeperOptions keeper{.node = options.name,
-                       .folder = options.work_dir / "holder",
-                       .bytes = options.snapshot_bytes,
-                       .local_store = options.local_store,
-                       .listen = data_endpoint(options),
-                       .sending = options.sending,
-                       .fetch_bytes_per_second = options.cache.fetch_bytes_per_second};
-  if (has_data_keys(options)) keeper.key = options.scheduler.keys->own;
-  return keeper;
+SnapshotServiceOptions snapshot_options(const AgentOptions& options) {
+  SnapshotServiceOptions snapshots{.node = options.name,
+                                   .folder = options.work_dir / "holder",
+                                   .bytes = options.snapshot_bytes,
+                                   .local_store = options.local_store,
+                                   .listen = data_endpoint(options),
+                                   .sending = options.sending,
+                                   .fetch_bytes_per_second = options.cache.fetch_bytes_per_second};
+  if (has_data_keys(options)) snapshots.key = options.scheduler.keys->own;
+  return snapshots;
 }
 
-RegisterT description(const AgentOptions& options, const SnapshotKeeper& keeper) {
+RegisterT description(const AgentOptions& options, const SnapshotService& snapshots) {
   RegisterT self;
   self.name = options.name;
   self.incarnation = random_id();
@@ -142,9 +142,9 @@ RegisterT description(const AgentOptions& options, const SnapshotKeeper& keeper)
   self.bf16_gflops = options.bf16_gflops;
   self.memory_gbps = options.memory_gbps;
   self.data_endpoint = data_endpoint(options);
-  self.holder_endpoint = keeper.endpoint();
-  self.holder_key = keeper.public_key();
-  self.fetch_key = keeper.fetch_key();
+  self.holder_endpoint = snapshots.endpoint();
+  self.holder_key = snapshots.public_key();
+  self.fetch_key = snapshots.fetch_key();
   return self;
 }
 
@@ -163,13 +163,13 @@ void complete_offer(AgentOptions& options, const Preferences& preferences) {
 bool find_data_address(AgentOptions& options, int stop_fd) {
   constexpr int kLookAgain = 3000;  // ms
   check_scheduler(options);
-  std::string told;
+  std::string logged;
   while (options.data_address.empty()) {
     try {
       options.data_address = comm::address_on_the_way_to(options.scheduler.endpoint);
     } catch (const Error& error) {  // the network, or its names, may be away just now
-      if (std::exchange(told, error.what()) != error.what())
-        log_warning("{}; is the address right? This agent keeps trying", told);
+      if (std::exchange(logged, error.what()) != error.what())
+        log_warning("{}; is the address right? This agent keeps trying", logged);
       pollfd stop{stop_fd, POLLIN, 0};
       if (::poll(&stop, 1, kLookAgain) > 0) return false;
     }
@@ -180,11 +180,11 @@ bool find_data_address(AgentOptions& options, int stop_fd) {
 Agent::Agent(AgentOptions options)
     : options_(checked(std::move(options))),
       socket_(options_.scheduler),
-      keeper_(keeper_options(options_),
-              [this](SnapshotHeldT held) {
-                mailbox_.post(Held{kept_pool_, std::move(held)});
-              }),
-      core_(description(options_, keeper_)) {
+      snapshots_(snapshot_options(options_),
+                 [this](SnapshotHeldT held) {
+                   mailbox_.post(Held{kept_pool_, std::move(held)});
+                 }),
+      core_(description(options_, snapshots_)) {
   if (!has_data_keys(options_) && !comm::is_private(data_endpoint(options_)))
     log_warning(
         "the data address {} has no keys: connections are neither encrypted nor authenticated, whoever "
@@ -195,21 +195,21 @@ Agent::Agent(AgentOptions options)
 void Agent::run() {
   while (!ended_) {
     take_requests();
-    handle(Tick{runner_ ? runner_->step() : 0, keeper_.is_sending()});
-    tell_owner();
+    handle(Tick{runner_ ? runner_->step() : 0, snapshots_.is_sending()});
+    notify_owner();
     if (clock_.now() - log_passed_at_ >= kPassLogEvery) pass_log_on();
     take_mail();
     listen();
-    tell_trouble();
+    log_trouble();
   }
-  tell_owner();
+  notify_owner();
   socket_.close(kLastWords);
 }
 
-void Agent::tell_owner() {
+void Agent::notify_owner() {
   if (!options_.on_beat) return;
   const uint64_t steps = steps_before_ + (runner_ ? runner_->steps_here() : 0);
-  Beat beat{.done = steps - std::exchange(steps_told_, steps)};
+  Beat beat{.done = steps - std::exchange(steps_reported_, steps)};
   if (runner_) {
     beat.run = runner_->run();
     beat.step = runner_->step();
@@ -228,8 +228,8 @@ void Agent::leave(double seconds, const std::string& reason, bool comes_back) {
 }
 
 void Agent::take_requests() {
-  for (; stops_told_ < stops_requested_; ++stops_told_)
-    handle(AskedToLeave{stops_told_ == 0 ? options_.leave_seconds : 0, "it was asked to end"});
+  for (; stops_forwarded_ < stops_requested_; ++stops_forwarded_)
+    handle(AskedToLeave{stops_forwarded_ == 0 ? options_.leave_seconds : 0, "it was asked to end"});
 }
 
 // A message that cannot be sent is not lost: the core keeps it until it is confirmed over a new connection.
@@ -249,7 +249,7 @@ void Agent::take_mail() {
       pass_log_on();  // passes on why it ended
       if (runner_) steps_before_ += runner_->steps_here();
       runner_.reset();
-      keeper_.hurry();
+      snapshots_.hurry();
     }
     handle(event);
   }
@@ -277,14 +277,14 @@ void Agent::pass_log_on() {
   handle(FromJob{std::move(event)});
 }
 
-void Agent::tell_trouble() {
+void Agent::log_trouble() {
   std::string trouble = socket_.trouble();
   if (trouble.empty() && !core_.is_registered() && clock_.now() - core_.silent_since() > core_.dead_after())
     trouble = "nobody answers at " + options_.scheduler.endpoint +
               ": is modelet-scheduler running there, and is the address right? This agent keeps asking";
-  if (trouble == told_trouble_) return;
-  told_trouble_ = std::move(trouble);
-  if (!told_trouble_.empty()) log_warning("{}", told_trouble_);
+  if (trouble == logged_trouble_) return;
+  logged_trouble_ = std::move(trouble);
+  if (!logged_trouble_.empty()) log_warning("{}", logged_trouble_);
 }
 
 // ---- what the core wants
@@ -329,7 +329,7 @@ void Agent::carry_out(const StartJob& action) {
 
 void Agent::carry_out(const StopJob&) {
   if (runner_) runner_->request_stop();
-  keeper_.hurry();  // a run that stops, or an agent that leaves, waits for its files
+  snapshots_.hurry();  // a run that stops, or an agent that leaves, waits for its files
 }
 
 void Agent::carry_out(const AbortJob& action) {
@@ -337,13 +337,13 @@ void Agent::carry_out(const AbortJob& action) {
 }
 
 void Agent::carry_out(const DropSnapshots& action) {
-  if (action.pool == kept_pool_) keeper_.stable(action.run, action.step);  // pools number their runs alike
+  if (action.pool == kept_pool_) snapshots_.stable(action.run, action.step);  // pools number their runs alike
 }
 
-void Agent::carry_out(const AdmitHolders& action) { keeper_.admit(all_of(action.message.holders)); }
+void Agent::carry_out(const AdmitHolders& action) { snapshots_.admit(all_of(action.message.holders)); }
 
 void Agent::carry_out(const StoreAt& action) {
-  if (action.port != 0) keeper_.store_at(with_port(options_.scheduler, action.port));
+  if (action.port != 0) snapshots_.store_at(with_port(options_.scheduler, action.port));
 }
 
 void Agent::carry_out(const AgentLog& action) {
@@ -374,13 +374,13 @@ TrainJob Agent::job_here(const PrepareT& message) const {
   job.threads = wanted == 0 ? options_.cores : std::min(wanted, options_.cores);
   job.throttle = options_.throttle;
   job.snapshots.bytes_per_second = snapshot_rate(options_);
-  job.snapshots.is_safe = [this](uint64_t step) { return keeper_.is_stable(step); };
+  job.snapshots.is_safe = [this](uint64_t step) { return snapshots_.is_stable(step); };
   job.out = options_.work_dir / folder_of(message);
   return job;
 }
 
 RunSnapshots Agent::snapshots_of(const PrepareT& message) {
-  RunSnapshots snapshots{.keeper = keeper_,
+  RunSnapshots snapshots{.service = snapshots_,
                          .group = {.pool = message.pool,
                                    .run = message.run,
                                    .epoch = message.epoch,

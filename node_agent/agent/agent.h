@@ -77,11 +77,11 @@ class Agent {
 
  private:
   void handle(const AgentEvent& event);
-  void tell_owner();
+  void notify_owner();
   void take_requests();
   void take_mail();
   void listen();
-  void tell_trouble();
+  void log_trouble();
   void pass_log_on();
   void carry_out(const Send& action);
   void carry_out(const PrepareJob& action);
@@ -102,16 +102,16 @@ class Agent {
   comm::control::ClientSocket socket_;
   Mailbox mailbox_;
   std::atomic<int> stops_requested_{0};
-  int stops_told_ = 0;               // of these, the core has been told
+  int stops_forwarded_ = 0;          // of these, the core has been told
   uint64_t connection_ = 0;          // number of the connection to the scheduler
   bool is_connection_lost_ = false;  // noticed while sending
   bool ended_ = false;
-  std::string told_trouble_;  // trouble with the connection that was logged last
+  std::string logged_trouble_;  // trouble with the connection that was logged last
   double log_passed_at_ = 0;
   uint64_t steps_before_ = 0;           // done by earlier jobs
-  uint64_t steps_told_ = 0;             // done, and reported to on_beat
+  uint64_t steps_reported_ = 0;         // done, and reported to on_beat
   std::atomic<uint64_t> kept_pool_{0};  // pool of the run whose snapshots are kept
-  SnapshotKeeper keeper_;
+  SnapshotService snapshots_;
   AgentCore core_;
   std::unique_ptr<JobRunner> runner_;  // null: no job
 };

@@ -180,8 +180,8 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
 }
 
 void ask(const AgentOptions& options, const std::string& request, bool as_json) {
-  const nlohmann::json answer = ask_agent(owner_socket_path(options.work_dir, options.name), request);
-  std::cout << (as_json ? answer.dump() + "\n" : status_text(answer));
+  const nlohmann::json status = ask_agent(owner_socket_path(options.work_dir, options.name), request);
+  std::cout << (as_json ? status.dump() + "\n" : status_text(status));
 }
 
 }  // namespace

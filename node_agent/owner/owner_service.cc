@@ -59,7 +59,7 @@ OwnerService::OwnerService(OwnerOptions options)
       began_(clock_.now()),
       last_look_(began_),
       socket_(owner_socket_path(options_.work_dir, options_.name),
-              [this](const std::string& request) { return answer(request); }) {
+              [this](const std::string& request) { return response(request); }) {
   mark_as_guest();
   {
     const std::lock_guard lock(mutex_);
@@ -147,7 +147,7 @@ void OwnerService::look(const std::optional<HostSample>& sample) {
   std::exchange(leave_, nullptr)(allowance_.reason);
 }
 
-nlohmann::json OwnerService::answer(const std::string& request) {
+nlohmann::json OwnerService::response(const std::string& request) {
   std::istringstream words(request);
   std::string verb;
   words >> verb;

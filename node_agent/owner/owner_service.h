@@ -71,7 +71,7 @@ class OwnerService {
  private:
   void watch();
   void look(const std::optional<HostSample>& sample);
-  nlohmann::json answer(const std::string& request);
+  nlohmann::json response(const std::string& request);
   void apply(const std::string& request, std::optional<double> seconds);
   void store_request(const std::string& request, std::optional<double> seconds) const;
   void restore_request();

@@ -27,10 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kRequestSeconds = 2;  // time for a peer's request, and for reading the answer
-constexpr double kAnswerSeconds = 30;  // an agent on a busy machine may be slow
-constexpr size_t kMostRequest = 256;   // bytes
-constexpr size_t kMostAnswer = 1 << 16;
+constexpr double kRequestSeconds = 2;    // time for a peer's request, and for reading the answer
+constexpr double kResponseSeconds = 30;  // an agent on a busy machine may be slow
+constexpr size_t kMostRequest = 256;     // bytes
+constexpr size_t kMostResponse = 1 << 16;
 
 // The address of a socket in a folder that is open as `folder`. The path of a socket must be short; through
 // the descriptor the folder's path may be long.
@@ -131,7 +131,8 @@ fs::path owner_socket_path(const fs::path& work_dir, const std::string& name) {
 
 bool is_owner(unsigned peer, unsigned self) { return peer == self || peer == 0; }
 
-OwnerSocket::OwnerSocket(fs::path path, Answer answer) : path_(std::move(path)), answer_(std::move(answer)) {
+OwnerSocket::OwnerSocket(fs::path path, Handler handler)
+    : path_(std::move(path)), handler_(std::move(handler)) {
   const Descriptor folder(open_folder(path_));
   if (const Descriptor other(try_connect(path_)); other.get() >= 0)
     throw UsageError(path_.string() +
@@ -172,20 +173,20 @@ void OwnerSocket::serve() {
 }
 
 void OwnerSocket::serve_one(int peer) const {
-  nlohmann::json answer;
+  nlohmann::json response;
   if (!comes_from_owner(peer)) {
-    answer = failure("only the user that this agent runs as may ask it");
+    response = failure("only the user that this agent runs as may ask it");
   } else if (const auto request = read_line(peer, kMostRequest, kRequestSeconds); !request) {
-    answer = failure("this is no request: one line of at most 256 bytes");
+    response = failure("this is no request: one line of at most 256 bytes");
   } else {
     try {
-      answer = answer_(*request);
+      response = handler_(*request);
     } catch (const std::exception& error) {
-      answer = failure(error.what());
+      response = failure(error.what());
     }
   }
   // Error messages may quote the request, which need not be UTF-8.
-  write_line(peer, answer.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), kRequestSeconds);
+  write_line(peer, response.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), kRequestSeconds);
 }
 
 nlohmann::json ask_agent(const fs::path& path, const std::string& request) {
@@ -196,13 +197,14 @@ nlohmann::json ask_agent(const fs::path& path, const std::string& request) {
         ": no agent listens here; --work-dir and --name, or --config, must be those of the agent (that of a systemd "
         "unit with a StateDirectory has its folder there), and it must not be --dedicated");
   std::optional<std::string> line;
-  if (write_line(fd.get(), request, kAnswerSeconds)) line = read_line(fd.get(), kMostAnswer, kAnswerSeconds);
+  if (write_line(fd.get(), request, kResponseSeconds))
+    line = read_line(fd.get(), kMostResponse, kResponseSeconds);
   if (!line) throw Error(path.string() + ": the agent does not answer");
-  std::optional<nlohmann::json> answer = parse_json_object(*line);
-  if (!answer) throw Error(path.string() + ": what answers here is no agent");
-  if (answer->contains("error"))
-    throw Error("the agent says: " + printable((*answer)["error"].dump(), kMostRequest));
-  return *std::move(answer);
+  std::optional<nlohmann::json> response = parse_json_object(*line);
+  if (!response) throw Error(path.string() + ": what answers here is no agent");
+  if (response->contains("error"))
+    throw Error("the agent says: " + printable((*response)["error"].dump(), kMostRequest));
+  return *std::move(response);
 }
 
 }  // namespace modelet::agent

@@ -26,11 +26,11 @@ bool is_owner(unsigned peer, unsigned self);
 class OwnerSocket {
  public:
   // Called on the socket's own thread, one request at a time. An exception becomes {"error": "..."}.
-  using Answer = std::function<nlohmann::json(const std::string& request)>;
+  using Handler = std::function<nlohmann::json(const std::string& request)>;
 
   // Listens at `path`. Throws Error if an agent listens there already, or may do so, or if the socket cannot
   // be made.
-  OwnerSocket(std::filesystem::path path, Answer answer);
+  OwnerSocket(std::filesystem::path path, Handler handler);
   OwnerSocket(const OwnerSocket&) = delete;
   OwnerSocket& operator=(const OwnerSocket&) = delete;
   ~OwnerSocket();
@@ -40,7 +40,7 @@ class OwnerSocket {
   void serve_one(int peer) const;
 
   const std::filesystem::path path_;
-  const Answer answer_;
+  const Handler handler_;
   WakeEvent stop_;
   int listener_ = -1;
   std::thread thread_;

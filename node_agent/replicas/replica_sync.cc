@@ -30,7 +30,7 @@ shard::Parameters copy_of(const shard::Parameters& p, uint64_t seed) {
 // Whether a step of this optimiser grows with the gradient.
 bool steps_follow_gradients(OptimizerKind kind) { return kind == OptimizerKind::kSgd; }
 
-// The arrays that settle() makes the same on all replicas, besides weights and biases.
+// The arrays that synchronise_exactly() makes the same on all replicas, besides weights and biases.
 std::vector<shard::Parameters::Array> state_arrays(shard::Parameters& parameters) {
   std::vector<shard::Parameters::Array> arrays = parameters.arrays();
   std::erase_if(arrays,
@@ -95,7 +95,7 @@ ReplicaSync::ReplicaSync(shard::Network& network)
       exact_(comm::codec_of(CodecKind::kNone)),
       codec_(comm::exchange_codecs(network.experiment().exchange).gradients),
       rows_(modelets_of(network), seed_, network.pool()),
-      unsettled_(rows_.words(), 0),
+      unsynchronised_(rows_.words(), 0),
       scratch_(network.pool()) {
   for (const auto& modelet : network.modelets()) {
     const shard::Parameters& p = modelet->parameters();
@@ -105,7 +105,7 @@ ReplicaSync::ReplicaSync(shard::Network& network)
 }
 
 size_t ReplicaSync::memory_bytes() const {
-  size_t sum = rows_.memory_bytes() + unsettled_.size() * sizeof unsettled_[0];
+  size_t sum = rows_.memory_bytes() + unsynchronised_.size() * sizeof unsynchronised_[0];
   for (const Copy& copy : copies_)
     sum += copy.agreed.memory_bytes() + copy.divisors.size() * sizeof copy.divisors[0];
   return sum;
@@ -242,7 +242,7 @@ class ReplicaSync::KeptBack final : public RowExchange::Content {
 // Sets this replica's weights to those that all agreed on. Where nothing was kept back, they differ only in
 // the last bits.
 void ReplicaSync::take_agreed() {
-  rows_.for_each_row(unsettled_, [this](size_t m, size_t row) {
+  rows_.for_each_row(unsynchronised_, [this](size_t m, size_t row) {
     const Copy& copy = copies_[m];
     copy.modelet->parameters().set_row(row, copy.agreed.weights().row(row, scratch_.mine()));
   });
@@ -346,11 +346,11 @@ void ReplicaSync::average_scales(RankGrid& grid, uint64_t step, bool with_state)
     for (size_t i = 0; i < arrays.size(); ++i) std::ranges::copy(scales.front()[i], arrays[i].begin());
 }
 
-// ---- average and settle
+// ---- average, synchronise exactly
 
 bool ReplicaSync::average(RankGrid& grid, uint64_t step, bool stop) {
   const RowSet updated = updated_rows();
-  for (size_t w = 0; w < updated.size(); ++w) unsettled_[w] |= updated[w];
+  for (size_t w = 0; w < updated.size(); ++w) unsynchronised_[w] |= updated[w];
   const std::vector<RowSet> sets = rows_.gather_sets(grid, step, updated, stop);
   Changes changes(*this, step, static_cast<size_t>(grid.peers().rank()));
   rows_.run(grid, step, sets, changes);
@@ -358,9 +358,9 @@ bool ReplicaSync::average(RankGrid& grid, uint64_t step, bool stop) {
   return stop;
 }
 
-bool ReplicaSync::settle(RankGrid& grid, uint64_t step, bool stop) {
+bool ReplicaSync::synchronise_exactly(RankGrid& grid, uint64_t step, bool stop) {
   stop = average(grid, step, stop);
-  const std::vector<RowSet> sets = rows_.gather_sets(grid, step, unsettled_, stop);
+  const std::vector<RowSet> sets = rows_.gather_sets(grid, step, unsynchronised_, stop);
   if (&codec_ != &exact_) {
     KeptBack kept_back(*this, step);
     rows_.run(grid, step, sets, kept_back);
@@ -369,7 +369,7 @@ bool ReplicaSync::settle(RankGrid& grid, uint64_t step, bool stop) {
   State state(*this);
   rows_.run(grid, step, one_of_each(sets), state);
   average_scales(grid, step, true);
-  std::ranges::fill(unsettled_, 0);
+  std::ranges::fill(unsynchronised_, 0);
   if (retrieves_neurons(network_.experiment().sampling.mode)) {
     average_query_means(grid, step);
     network_.output().rebuild_retrieval();

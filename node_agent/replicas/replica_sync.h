@@ -14,12 +14,12 @@
 // because two half steps make the step of a batch twice as large. Adam and Adagrad: the number of replicas
 // that updated the row. Their steps have about the same size whatever the size of the gradient, so a row
 // that few samples touch would otherwise fall behind. What was kept back travels with the next change and
-// is divided in the same way. settle() gives it the share that it would have had when it was kept back.
+// is divided in the same way. synchronise_exactly() gives it the share that it would have had when it was kept back.
 //
 // The scales of a direct path (shard/modelet/modelet.h) are few, and every step changes them. All replicas get
 // their exact mean.
 //
-// Optimiser state stays with its replica (as in DiLoCo: Douillard et al., 2023). Only settle() makes
+// Optimiser state stays with its replica (as in DiLoCo: Douillard et al., 2023). Only synchronise_exactly() makes
 // everything that a checkpoint keeps the same on all replicas. docs/decisions/0016-replicas.md says why.
 //
 // Owns a copy of the weights ("agreed"). Used by the training thread between two steps; parallel inside.
@@ -52,8 +52,8 @@ class ReplicaSync {
   bool average(RankGrid& grid, uint64_t step, bool stop);
   // Like average(), but afterwards all replicas are equal to the bit. It also sends exactly what the codec
   // kept back. A row's optimiser state and clock become those of one of the replicas that have updated the
-  // row since the last settle(). Hash tables are built again.
-  bool settle(RankGrid& grid, uint64_t step, bool stop);
+  // row since the last synchronise_exactly(). Hash tables are built again.
+  bool synchronise_exactly(RankGrid& grid, uint64_t step, bool stop);
 
   // Without messages. It grows to what base/experiment/memory.h says.
   size_t memory_bytes() const;
@@ -84,7 +84,7 @@ class ReplicaSync {
   const comm::Codec &exact_, &codec_;
   std::vector<Copy> copies_;
   RowExchange rows_;
-  RowSet unsettled_;  // rows updated here since the last settle()
+  RowSet unsynchronised_;  // rows updated here since the last synchronise_exactly()
   ThreadScratch<float> scratch_;
 };
 

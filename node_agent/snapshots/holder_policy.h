@@ -1,7 +1,7 @@
 // HolderPolicy: decides who may offer and fetch at this node's port for snapshots, and records what this
 // node holds for others. Only the nodes that the scheduler named for the present run may use the port. They
 // may offer files of snapshots of that run, up to a limit. Thread-safe: the port calls it on its threads,
-// and the keeper on its own.
+// and the snapshot service on its own.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Which files of snapshots this node keeps, and which it may remove. It decides only: the driver removes the
-// files. SnapshotKeeper drives it with a store, the histories of tests/simulation without.
+// files. SnapshotService drives it with a store, the histories of tests/simulation without.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ void OwnSnapshots::begin(const Group& group) {
   // this node.
   std::erase_if(snapshots_, [&](const Snapshot& snapshot) {
     const bool stays = same_pool && snapshot.run == group.run
-                           ? snapshot.step <= group.from_step && (snapshot.told || snapshot.keep)
+                           ? snapshot.step <= group.from_step && (snapshot.is_held() || snapshot.keep)
                            : same_pool && wants_store(snapshot);
     if (!stays && snapshot.run == group.run) forget(snapshot, false);
     return !stays;
@@ -86,7 +86,7 @@ void OwnSnapshots::brought(uint64_t run, uint64_t step, bool keep, std::filesyst
     snapshot.names.push_back(file.name);
     snapshot.files.push_back(std::move(file));
   }
-  tell(snapshot);
+  mark_held(snapshot);
   snapshots_.push_front(std::move(snapshot));
 }
 
@@ -120,11 +120,11 @@ std::set<comm::ContentId> OwnSnapshots::contents() const {
 
 // Snapshots that are to be kept go to the scheduler's store, if it has one.
 bool OwnSnapshots::wants_store(const Snapshot& snapshot) const {
-  return snapshot.keep && !snapshot.told_stored && group_.has_store;
+  return snapshot.keep && !snapshot.is_stored && group_.has_store;
 }
 
 bool OwnSnapshots::is_due(const Snapshot& snapshot, double now) const {
-  return (!snapshot.told || wants_store(snapshot)) && now >= snapshot.retry_at;
+  return (!snapshot.is_held() || wants_store(snapshot)) && now >= snapshot.retry_at;
 }
 
 bool OwnSnapshots::has_work(double now) const {
@@ -133,15 +133,15 @@ bool OwnSnapshots::has_work(double now) const {
 
 bool OwnSnapshots::is_sending() const {
   return std::ranges::any_of(snapshots_, [this](const Snapshot& snapshot) {
-    return snapshot.failures == 0 && (!snapshot.told || wants_store(snapshot));
+    return snapshot.failures == 0 && (!snapshot.is_held() || wants_store(snapshot));
   });
 }
 
 // What the run needs comes before what the user wants.
 OwnSnapshots::Snapshot* OwnSnapshots::next_due(double now) {
-  for (const bool told : {false, true})
+  for (const bool held : {false, true})
     for (Snapshot& snapshot : snapshots_)
-      if (is_due(snapshot, now) && snapshot.told == told) return &snapshot;
+      if (is_due(snapshot, now) && snapshot.is_held() == held) return &snapshot;
   return nullptr;
 }
 
@@ -163,9 +163,12 @@ std::optional<OwnSnapshots::Task> OwnSnapshots::task_of(Snapshot& snapshot, doub
   if (snapshot.files.size() < snapshot.names.size())
     return Adopt{snapshot.number, snapshot.folder, snapshot.names[snapshot.files.size()]};
   // This may be the end of a group. The next group may go on from these files before other nodes have them.
-  if (!snapshot.told && snapshot.keep && !std::exchange(snapshot.said, true)) say(snapshot);
+  if (snapshot.stage == Stage::kWritten && snapshot.keep) {
+    snapshot.stage = Stage::kReported;
+    report(snapshot);
+  }
   const auto is_missing = [&](const HeldFile& file) {
-    return snapshot.told ? !is_in_store(file) : file.holders.empty() && !is_alone();
+    return snapshot.is_held() ? !is_in_store(file) : file.holders.empty() && !is_alone();
   };
   const auto missing = std::ranges::find_if(snapshot.files, is_missing);
   if (missing != snapshot.files.end()) {
@@ -173,7 +176,7 @@ std::optional<OwnSnapshots::Task> OwnSnapshots::task_of(Snapshot& snapshot, doub
       return Repair{snapshot.number, snapshot.run, snapshot.step, *missing};
     return send(snapshot, *missing, now);
   }
-  tell(snapshot);
+  mark_held(snapshot);
   return std::nullopt;
 }
 
@@ -194,7 +197,7 @@ bool OwnSnapshots::is_alone() const { return group_.members.size() <= 1 && !grou
 // already, only the store. Else the other members, beginning with the partner, and last those that failed a
 // moment ago. Finally the store, for a group of one and in case no member takes the file.
 std::vector<std::string> OwnSnapshots::candidates(const Snapshot& snapshot, double now) const {
-  if (snapshot.told || (around_.store_is_here && group_.has_store)) return {""};
+  if (snapshot.is_held() || (around_.store_is_here && group_.has_store)) return {""};
   std::vector<std::string> nodes;
   for (const uint32_t rank : holder_order(group_.rank, static_cast<uint32_t>(group_.members.size())))
     if (const std::string& node = group_.members[rank]; group_.holders.contains(node)) nodes.push_back(node);
@@ -250,7 +253,8 @@ void OwnSnapshots::fail(Snapshot& snapshot, double now, const std::string& why) 
       now + around_.retry_seconds * static_cast<double>(std::min(snapshot.failures, kLongestRest));
   snapshot.refused.clear();
   snapshot.complaints.clear();
-  snapshot.is_suspect = snapshot.told && std::has_single_bit(snapshot.failures);  // rarely: all of it is read
+  snapshot.is_suspect =
+      snapshot.is_held() && std::has_single_bit(snapshot.failures);  // rarely: all of it is read
   drop_superseded();
 }
 
@@ -261,7 +265,7 @@ void OwnSnapshots::drop_superseded() {
   for (const Snapshot& snapshot : snapshots_)
     if (snapshot.run == group_.run) newest = std::max(newest, snapshot.step);
   std::erase_if(snapshots_, [&](const Snapshot& snapshot) {
-    const bool superseded = !snapshot.told && !snapshot.keep && snapshot.run == group_.run &&
+    const bool superseded = !snapshot.is_held() && !snapshot.keep && snapshot.run == group_.run &&
                             snapshot.step < newest && (snapshot.failures > 0 || snapshot.files.empty());
     if (!superseded) return false;
     around_.warn(fmt::format("the snapshot of step {} is left out: there is a newer one", snapshot.step));
@@ -284,20 +288,20 @@ void OwnSnapshots::drop_superseded() {
     around_.warn(
         fmt::format("the scheduler's store did not take the snapshot of step {}: it stays in {} only",
                     snapshot.step, snapshot.folder.string()));
-    snapshot.told_stored = true;  // the run may need it, so it stays until a newer one is stable
+    snapshot.is_stored = true;  // the run may need it, so it stays until a newer one is stable
   }
 }
 
 // ---- reports
 
-void OwnSnapshots::tell(Snapshot& snapshot) {
-  snapshot.told = true;
-  snapshot.told_stored = snapshot.told_stored || std::ranges::all_of(snapshot.files, is_in_store);
+void OwnSnapshots::mark_held(Snapshot& snapshot) {
+  snapshot.stage = Stage::kHeld;
+  snapshot.is_stored = snapshot.is_stored || std::ranges::all_of(snapshot.files, is_in_store);
   if (snapshot.run == group_.run) held_steps_.insert(snapshot.step);
-  say(snapshot);
+  report(snapshot);
 }
 
-void OwnSnapshots::say(const Snapshot& snapshot) {
+void OwnSnapshots::report(const Snapshot& snapshot) {
   std::vector<comm::SnapshotFile> files;
   for (const HeldFile& file : snapshot.files) {
     files.push_back({file.name, file.content, file.bytes, {around_.node}});

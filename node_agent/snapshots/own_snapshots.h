@@ -47,7 +47,7 @@ class OwnSnapshots {
   };
   explicit OwnSnapshots(Surroundings surroundings) : around_(std::move(surroundings)) {}
 
-  // What it needs to know of SnapshotKeeper::Group.
+  // What it needs to know of SnapshotService::Group.
   struct Group {
     uint64_t pool = 0, run = 0;
     uint32_t epoch = 0, rank = 0;
@@ -56,7 +56,7 @@ class OwnSnapshots {
     bool has_store = false;              // of the scheduler
     uint64_t from_step = 0;
   };
-  // As in SnapshotKeeper.
+  // As in SnapshotService.
   void begin(const Group& group);
   void take(uint64_t step, bool keep, std::filesystem::path folder, std::vector<std::string> files);
   void stable(uint64_t run, uint64_t step);
@@ -79,8 +79,8 @@ class OwnSnapshots {
   };
   using Task = std::variant<Adopt, Send, Repair>;
   // Returns the next task, or nothing if there is none now. Reports snapshots that have become complete. How
-  // Adopt and Send ended has to be told below; until then next() may return them again. A Repair is tried once
-  // after a failure, and only its failure is told.
+  // Adopt and Send ended has to be reported below; until then next() may return them again. A Repair is tried once
+  // after a failure, and only its failure is reported.
   std::optional<Task> next(double now);
   void adopted(const Adopt& task, HeldFile file);
   void sent(const Send& task);
@@ -89,7 +89,7 @@ class OwnSnapshots {
   void could_not_read(double now, const Send& task, const std::string& why);
 
   bool has_work(double now) const;  // after a failure a snapshot waits for a while
-  bool is_sending() const;          // as in SnapshotKeeper
+  bool is_sending() const;          // as in SnapshotService
   // The steps of the present run's snapshots that are held.
   const std::set<uint64_t>& held_steps() const { return held_steps_; }
   std::set<comm::ContentId> contents() const;  // of all files
@@ -103,7 +103,11 @@ class OwnSnapshots {
   std::vector<Forgotten> take_forgotten() { return std::exchange(forgotten_, {}); }  // since the last call
 
  private:
+  // Written here; reported as written here; held by enough nodes, and reported so.
+  enum class Stage : uint8_t { kWritten, kReported, kHeld };
   struct Snapshot {
+    bool is_held() const { return stage == Stage::kHeld; }
+
     uint64_t number = 0, run = 0;
     uint32_t epoch = 0, rank = 0;
     uint64_t step = 0;
@@ -111,12 +115,11 @@ class OwnSnapshots {
     std::filesystem::path folder = {};
     std::vector<std::string> names = {};  // of files
     std::vector<HeldFile> files = {};     // the first of `names`, whose content is known already
-    bool said = false;                    // reported that they are on this node
-    bool told = false;                    // reported that they are held
-    bool told_stored = false;             // reported as in the scheduler's store, or given up
-    std::set<std::string> refused = {};   // nodes that did not take the file that is sent now
-    std::string complaints = {};          // theirs
-    bool is_suspect = false;              // a file that others hold could not be sent: it may be damaged
+    Stage stage = Stage::kWritten;
+    bool is_stored = false;              // in the scheduler's store, or given up
+    std::set<std::string> refused = {};  // nodes that did not take the file that is sent now
+    std::string complaints = {};         // theirs
+    bool is_suspect = false;             // a file that others hold could not be sent: it may be damaged
     double retry_at = 0;
     uint64_t failures = 0;
   };
@@ -130,8 +133,8 @@ class OwnSnapshots {
   std::vector<std::string> candidates(const Snapshot& snapshot, double now) const;
   void fail(Snapshot& snapshot, double now, const std::string& why);
   void drop_superseded();
-  void say(const Snapshot& snapshot);
-  void tell(Snapshot& snapshot);
+  void report(const Snapshot& snapshot);
+  void mark_held(Snapshot& snapshot);
   void forget(const Snapshot& snapshot, bool with_folder);
 
   Surroundings around_;

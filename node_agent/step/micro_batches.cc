@@ -27,7 +27,7 @@ MicroBatches::MicroBatches(uint32_t wanted) : measured_(wanted == 0), now_(measu
 uint32_t MicroBatches::next() const {
   if (!measured_) return now_;
   const uint64_t step = steps_ + 1;
-  return in_warm_up(step) || since_trial(step) < kTrial ? in_turn(step) : settled_on_;
+  return in_warm_up(step) || since_trial(step) < kTrial ? in_turn(step) : chosen_;
 }
 
 void MicroBatches::end_step(uint32_t next, double seconds) {
@@ -37,7 +37,7 @@ void MicroBatches::end_step(uint32_t next, double seconds) {
       for (auto& of_number : seconds_) of_number.clear();
     // The last step of a trial must already announce what follows, so it does not count.
     if (at + 1 < kTrial) seconds_[now_ - 1].push_back(seconds);
-    if (at + 2 == kTrial) settled_on_ = fastest();
+    if (at + 2 == kTrial) chosen_ = fastest();
   }
   ++steps_;
   now_ = std::clamp<uint32_t>(next, 1, measured_ ? kTriedMicroBatches : kMaxMicroBatches);

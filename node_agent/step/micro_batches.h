@@ -40,8 +40,8 @@ class MicroBatches {
   uint32_t fastest();
 
   const bool measured_;
-  uint32_t now_, settled_on_ = 1;  // settled_on_: the number to use between trials
-  uint64_t steps_ = 0;             // steps of this session
+  uint32_t now_, chosen_ = 1;  // chosen_: the number to use between trials
+  uint64_t steps_ = 0;         // steps of this session
   // Seconds of a trial's steps, by number of micro-batches - 1.
   std::array<std::vector<double>, kTriedMicroBatches> seconds_;
 };

@@ -10,8 +10,8 @@ comm::Tag tag_of(const ShardedPass& pass, size_t layer, size_t range) {
 }
 
 // The notice travels with the first message.
-StepNotice* notice_of(ShardedPass& pass, size_t layer, size_t range) {
-  return layer == 0 && range == 0 ? &pass.notice : nullptr;
+StepRequests* requests_of(ShardedPass& pass, size_t layer, size_t range) {
+  return layer == 0 && range == 0 ? &pass.requests : nullptr;
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ void ShardedForward::run(const shard::Batch& batch, comm::Tag tag, ShardedPass& 
   pass.batch = &batch;
   pass.ranges.assign(1, {0, batch.size()});
   pass.first_tag = tag;
-  pass.notice = {};
+  pass.requests = {};
   begin(pass);
   go_on(pass);
   finish(pass, 0);
@@ -64,12 +64,12 @@ void ShardedForward::compute(ShardedPass& pass, size_t layer, size_t range) {
 }
 
 void ShardedForward::send(ShardedPass& pass, size_t layer, size_t range) {
-  exchange_.send(tag_of(pass, layer, range), layer, pass.rows(layer, range), notice_of(pass, layer, range));
+  exchange_.send(tag_of(pass, layer, range), layer, pass.rows(layer, range), requests_of(pass, layer, range));
 }
 
 void ShardedForward::collect(ShardedPass& pass, size_t layer, size_t range) {
   exchange_.collect(tag_of(pass, layer, range), layer, pass.rows(layer, range),
-                    notice_of(pass, layer, range));
+                    requests_of(pass, layer, range));
   shard::complete(network_, pass, layer, range);
 }
 

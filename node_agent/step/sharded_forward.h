@@ -16,9 +16,9 @@
 namespace modelet::agent {
 
 struct ShardedPass : shard::ForwardPass {
-  comm::Tag first_tag;  // each layer uses one round for each micro-batch
-  StepNotice notice;    // what this rank tells; after finish(0), what all ranks tell
-  size_t finished = 0;  // number of finished micro-batches
+  comm::Tag first_tag;    // each layer uses one round for each micro-batch
+  StepRequests requests;  // what this rank tells; after finish(0), what all ranks tell
+  size_t finished = 0;    // number of finished micro-batches
 };
 
 class ShardedForward {

@@ -44,12 +44,12 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   const shard::UpdateRule rule{
       network_.experiment().optimizer, corrections_, step, learning_rate, scale, batch.first};
   update_hidden(now, rule);
-  micro_batches_.end_step(now.forward.notice.next_micro_batches, clock_->now() - now.began);
-  if (next != nullptr && group_.size() > 1 && !now.forward.notice.stop && !now.forward.notice.snapshot)
+  micro_batches_.end_step(now.forward.requests.next_micro_batches, clock_->now() - now.began);
+  if (next != nullptr && group_.size() > 1 && !now.forward.requests.stop && !now.forward.requests.snapshot)
     begin_ahead(*next, stop);
   update_output(now, rule);
   network_.output().maintain(now.forward.output_input(), step);
-  return {now.loss.loss, now.forward.notice.stop, now.forward.notice.snapshot,
+  return {now.loss.loss, now.forward.requests.stop, now.forward.requests.snapshot,
           network_.output().active_neurons()};
 }
 
@@ -70,7 +70,7 @@ void TrainingStep::begin(StepState& state, const shard::Batch& batch, uint64_t s
   state.gradients.resize(network_.hidden_layers());
   state.forward.batch = &batch;
   state.forward.first_tag = {step, kForwardRound};
-  state.forward.notice = {stop, snapshot_wished_, micro_batches_.next()};
+  state.forward.requests = {stop, snapshot_requested_, micro_batches_.next()};
   split_batch(batch.size(), group_.size() == 1 ? 1 : micro_batches_.now(), state.forward.ranges);
   forward_.begin(state.forward);
 }

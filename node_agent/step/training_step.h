@@ -50,7 +50,7 @@ class TrainingStep {
 
   // Sets whether steps that begin from now on tell all ranks to make a snapshot after them. After such a
   // step nothing is begun ahead.
-  void wish_for_snapshot(bool wish) { snapshot_wished_ = wish; }
+  void request_snapshot(bool wanted) { snapshot_requested_ = wanted; }
 
   // `stop`: this rank wishes to stop. `next`: the batch of the next step, if all ranks run that step next
   // and exchange nothing before it. It must be complete once while_waiting() was called. Its first
@@ -84,7 +84,7 @@ class TrainingStep {
   GradientExchange gradient_exchange_;
   shard::OutputGradient output_gradient_;
   std::function<void()> while_waiting_;
-  bool snapshot_wished_ = false;
+  bool snapshot_requested_ = false;
   StepState now_, next_;
   Buffer partial_;  // this rank's partial sums of a hidden layer's input gradient
 };

@@ -21,15 +21,15 @@ using nlohmann::json;
 
 namespace {
 
-// Names in CheckpointKeeper::RunState::extra.
+// Names in RunCheckpoints::RunState::extra.
 constexpr const char *kTrainSeconds = "train_seconds", *kValidation = "validation",
                      *kEpochLoss = "epoch_loss", *kUnfitted = "unfitted";
 
-// The numbers of a rank in CheckpointKeeper::RunState::of_ranks. (Earlier releases added more.)
+// The numbers of a rank in RunCheckpoints::RunState::of_ranks. (Earlier releases added more.)
 enum OfRank : size_t { kEpochSum, kEpochSteps, kGatheredSum, kGatheredSteps, kSums };
 constexpr double kMostSteps = 1e15;
 
-// With several replicas the interval decides what is learned, because replicas settle for a snapshot. So it
+// With several replicas the interval decides what is learned, because replicas synchronise for a snapshot. So it
 // must be a fixed number, and not follow from measurements.
 constexpr uint32_t kSnapshotEveryWithReplicas = 1600;
 
@@ -58,12 +58,12 @@ ModelSelection::Options selection_of(const Experiment& experiment, uint64_t labe
 }
 
 // `check` may throw, which ends the preparation.
-TellPreparing tell_preparing(const EventSink& events, const Clock& clock, std::function<void()> check) {
+OnPreparing report_preparing(const EventSink& events, const Clock& clock, std::function<void()> check) {
   return [&events, &clock, check = std::move(check)](const std::string& file) -> shard::PrepareProgress {
-    const auto tell = events ? preparing_events(file, events, clock) : shard::PrepareProgress();
-    return [tell, check](uint64_t rows, uint64_t bytes, double done) {
+    const auto report = events ? preparing_events(file, events, clock) : shard::PrepareProgress();
+    return [report, check](uint64_t rows, uint64_t bytes, double done) {
       check();
-      if (tell) tell(rows, bytes, done);
+      if (report) report(rows, bytes, done);
     };
   };
 }
@@ -86,7 +86,7 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
       sharding_(sharding_of(job)),
       checkpoints_(job, sharding_),
       pool_(thread_count(job), job.throttle),
-      data_(job, sharding_, pool_, tell_preparing(events, clock, [this] { throw_if_stopped(); })),
+      data_(job, sharding_, pool_, report_preparing(events, clock, [this] { throw_if_stopped(); })),
       network_(job.experiment, job.shape, sharding_.held(), true, pool_, data_.features()),
       schedule_(schedule_of(job, data_.steps_per_epoch(), checkpoints_.resumed_step())),
       selection_(selection_of(job.experiment, job.shape.labels), data_),
@@ -109,7 +109,7 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
   checkpoints_.take_folder(selection_.best().step());
 }
 
-void Trainer::Training::restore(const CheckpointKeeper::RunState& state) {
+void Trainer::Training::restore(const RunCheckpoints::RunState& state) {
   outside_.step = step_ = job_.other_samples ? schedule_.first_step() : state.step;
   const std::string folder = checkpoints_.folder().string();
   if (step_ > schedule_.total_steps())
@@ -207,7 +207,7 @@ Trainer::Training::Due Trainer::Training::one_step(Session& session) {
   const shard::Batch& batch = feed.at(step_, schedule_.total_steps());
   const shard::Batch* const next = schedule_.exchanges_after(step_ + 1) ? nullptr : &feed.next();
   const double began = clock_.now();
-  if (session.budget) session.step.wish_for_snapshot(session.budget->due(began));
+  if (session.budget) session.step.request_snapshot(session.budget->due(began));
   const StepResult result = session.step.run(batch, step_, rate, outside_.stop_requested, next);
   if (session.budget) session.budget->stepped(clock_.now() - began);
   outside_.step = ++step_;
@@ -218,17 +218,17 @@ Trainer::Training::Due Trainer::Training::one_step(Session& session) {
 
 // The other replicas learn of a replica's wish to stop when they synchronise.
 bool Trainer::Training::synchronise(Session& session, bool stop) {
-  stop_wished_ |= stop;
+  stop_requested_ |= stop;
   switch (schedule_.sync_after(step_)) {
     case Schedule::Sync::kNone:
       return false;
-    case Schedule::Sync::kSettle:
-      return sync_->settle(session.grid, step_, stop_wished_);
+    case Schedule::Sync::kExact:
+      return sync_->synchronise_exactly(session.grid, step_, stop_requested_);
     case Schedule::Sync::kAverage:
       break;
   }
-  const bool all_stop = sync_->average(session.grid, step_, stop_wished_);
-  if (all_stop) sync_->settle(session.grid, step_, true);  // for the checkpoint
+  const bool all_stop = sync_->average(session.grid, step_, stop_requested_);
+  if (all_stop) sync_->synchronise_exactly(session.grid, step_, true);  // for the checkpoint
   return all_stop;
 }
 
@@ -261,7 +261,7 @@ void Trainer::Training::snapshot(Session& session) {
   const SnapshotOptions& options = job_.snapshots;
   const uint64_t last = checkpoints_.written_step();
   if (job_.rank == 0 && options.every_steps > 0 && last > 0 && options.is_safe && !options.is_safe(last) &&
-      !std::exchange(session.said_late, true))
+      !std::exchange(session.warned_late, true))
     log_warning(
         "the snapshot of step {} is still on its way to other nodes after step {}: a lost node may cost more than "
         "cluster.snapshot_every = {} steps; choose more",
@@ -357,10 +357,10 @@ bool Trainer::Training::wait_for_room(Session& session, comm::Tag tag) const {
   const uint64_t stopped = stops() ? 1 : 0;
   const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);
   return std::ranges::none_of(session.grid.all_gather_numbers(tag, std::span(&stopped, 1), counts),
-                              [](const auto& told) { return told[0] > 0; });
+                              [](const auto& numbers) { return numbers[0] > 0; });
 }
 
-CheckpointKeeper::RunState Trainer::Training::run_state() const {
+RunCheckpoints::RunState Trainer::Training::run_state() const {
   json extra = {{kTrainSeconds, statistics_.train_seconds()},
                 {kTestFingerprint, fingerprint_text(data_.test())}};
   if (data_.validates()) extra[kValidation] = selection_.best().state();

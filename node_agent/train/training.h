@@ -14,13 +14,13 @@
 #include "node_agent/step/exchange/rounds.h"
 #include "node_agent/step/exchange/sharding.h"
 #include "node_agent/step/training_step.h"
-#include "node_agent/train/checkpoint_keeper.h"
 #include "node_agent/train/data/training_data.h"
 #include "node_agent/train/evaluation/evaluator.h"
 #include "node_agent/train/evaluation/model_selection.h"
 #include "node_agent/train/progress/run_statistics.h"
 #include "node_agent/train/progress/schedule.h"
 #include "node_agent/train/progress/snapshot_budget.h"
+#include "node_agent/train/run_checkpoints.h"
 #include "node_agent/train/trainer.h"
 #include "shard/layers/network.h"
 
@@ -43,18 +43,18 @@ class Trainer::Training {
     double reported;                       // time of the last event about progress
     std::optional<SnapshotBudget> budget;  // rank 0 only, if snapshots are made by a budget
     bool stops = false;                    // all ranks know that the run stops after this step
-    bool said_late = false;                // warned that snapshots take longer than cluster.snapshot_every
+    bool warned_late = false;              // warned that snapshots take longer than cluster.snapshot_every
     std::optional<std::filesystem::path> last =
         {};  // the run's last checkpoint, once only the test is left to do
   };
 
-  using Purpose = CheckpointKeeper::Purpose;
+  using Purpose = RunCheckpoints::Purpose;
   // What all ranks do after a step.
   struct Due {
     bool stop = false, snapshot = false;
   };
 
-  void restore(const CheckpointKeeper::RunState& state);
+  void restore(const RunCheckpoints::RunState& state);
   void restore_numbers(const std::vector<std::vector<double>>& of_ranks);
   std::optional<SnapshotBudget> snapshot_budget() const;
   Due one_step(Session& session);
@@ -83,7 +83,7 @@ class Trainer::Training {
     if (job_.rank == 0) session.events(event);
   }
 
-  CheckpointKeeper::RunState run_state() const;
+  RunCheckpoints::RunState run_state() const;
   double seconds_left() const;
   float learning_rate(uint64_t step) const;
   bool ended() const { return step_ == schedule_.total_steps() || selection_.exhausted(); }
@@ -94,7 +94,7 @@ class Trainer::Training {
   const Clock& clock_;
   Outside& outside_;
   const Sharding sharding_;
-  CheckpointKeeper checkpoints_;
+  RunCheckpoints checkpoints_;
   ThreadPool pool_;
   TrainingData data_;
   shard::Network network_;
@@ -103,7 +103,7 @@ class Trainer::Training {
   ModelSelection selection_;
   RunStatistics statistics_;
   uint64_t step_ = 0;                 // steps completed
-  bool stop_wished_ = false;          // this replica's wish, of which the others do not know yet
+  bool stop_requested_ = false;       // this replica's request, of which the others do not know yet
   std::optional<double> epoch_loss_;  // mean of an epoch that is over, but not evaluated and reported yet
   bool unfitted_ = false;             // a stop has ended the fit of its classifiers
 };

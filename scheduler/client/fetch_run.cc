@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;   // of bytes that wait to be placed
-constexpr double kTellEvery = 1;                   // seconds
+constexpr double kReportEvery = 1;                 // seconds
 constexpr size_t kMostLogBytes = size_t{1} << 30;  // of an own log, which a run of days may fill
 constexpr const char* kFetchedExperiment = "experiment.toml";
 constexpr const char* kFetchedLog = "log.jsonl";
@@ -110,29 +110,29 @@ class Fetcher {
   class Progress {
    public:
     Progress(std::string name, const std::vector<comm::SnapshotFile>& files, const FetchOptions& options)
-        : name_(std::move(name)), tell_(options.tell) {
+        : name_(std::move(name)), report_(options.report) {
       for (const comm::SnapshotFile& file : files) total_ += file.bytes;
     }
     void add(uint64_t there, uint64_t fetched) const {
       there_ += there;
       fetched_ += fetched;
-      if (!tell_ || (there_ < total_ && since_told_.seconds() < kTellEvery)) return;
-      since_told_.lap();
+      if (!report_ || (there_ < total_ && since_report_.seconds() < kReportEvery)) return;
+      since_report_.lap();
       const double rate = static_cast<double>(fetched_) / std::max(1e-9, watch_.seconds());
       const auto left = static_cast<double>(total_ - std::min(total_, there_));
-      tell_({{"event", "fetching"},
-             {"data", name_},
-             {"bytes", there_},
-             {"total_bytes", total_},
-             {"bytes_per_second", rate},
-             {"eta_seconds", rate > 0 ? left / rate : 0}});
+      report_({{"event", "fetching"},
+               {"data", name_},
+               {"bytes", there_},
+               {"total_bytes", total_},
+               {"bytes_per_second", rate},
+               {"eta_seconds", rate > 0 ? left / rate : 0}});
     }
 
    private:
     const std::string name_;
-    const std::function<void(const nlohmann::json&)>& tell_;
+    const std::function<void(const nlohmann::json&)>& report_;
     const Stopwatch watch_;
-    mutable Stopwatch since_told_;
+    mutable Stopwatch since_report_;
     mutable uint64_t there_ = 0, fetched_ = 0;
     uint64_t total_ = 0;
   };

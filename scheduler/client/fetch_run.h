@@ -42,7 +42,7 @@ class RunFolder {
 
 struct FetchOptions {
   // Gets the events "fetching", once a second and when a checkpoint is complete. May be empty, like `check`.
-  std::function<void(const nlohmann::json&)> tell;
+  std::function<void(const nlohmann::json&)> report;
   std::function<void()> check;  // called several times a second; may throw, which ends the fetching
   // How many of the newest checkpoints to fetch, oldest first. Older ones are removed from the folder, as a
   // trainer removes them (train.keep_checkpoints). 0: fetches all, newest first, and removes none.

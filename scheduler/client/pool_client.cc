@@ -25,10 +25,10 @@ constexpr double kPollSeconds = 0.1;
 constexpr double kSilenceSeconds = 10;  // of a scheduler that should send a status every second
 
 // A submission that was sent twice is answered twice, so an answer may belong to an earlier one.
-template <class Answer>
-bool answers(const comm::control::ToSchedulerMessage& question, const Answer& answer) {
-  if constexpr (std::is_same_v<Answer, comm::control::AcceptedT>)
-    return answer.token == std::get<comm::control::SubmitT>(question).token;
+template <class Response>
+bool is_response_to(const comm::control::ToSchedulerMessage& request, const Response& response) {
+  if constexpr (std::is_same_v<Response, comm::control::AcceptedT>)
+    return response.token == std::get<comm::control::SubmitT>(request).token;
   return true;
 }
 
@@ -75,31 +75,32 @@ void PoolClient::send(const comm::control::ToSchedulerMessage& message, double s
 
 // Asks again over a new connection, because the question or its answer may have been lost with the former one.
 // A submission that arrives twice is one run (its token).
-template <class Answer>
-Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question, double seconds) {
+template <class Response>
+Response PoolClient::ask(const comm::control::ToSchedulerMessage& request, double seconds) {
   const Stopwatch watch;
   while (socket_.receive(0)) {
   }
-  send(question, seconds);
+  send(request, seconds);
   uint64_t connection = socket_.connections();
   while (watch.seconds() < seconds) {
     if (check_) check_();
     auto message = socket_.receive(kPollSeconds);
     const uint64_t former = std::exchange(connection, socket_.connections());
     if (message) {
-      if (auto* answer = std::get_if<Answer>(&*message); answer != nullptr && answers(question, *answer))
-        return std::move(*answer);
+      if (auto* response = std::get_if<Response>(&*message);
+          response != nullptr && is_response_to(request, *response))
+        return std::move(*response);
       if (const auto* refusal = std::get_if<comm::control::RefusedT>(&*message))
         throw Error("the scheduler refuses: " + refusal->reason);
     }
     if (former == 0 || connection == former) continue;
-    send(question, seconds);
+    send(request, seconds);
     connection = socket_.connections();
   }
   throw Error(fmt::format(
       "the scheduler at {} did not answer within {:.0f} s; if it is of another release, its log says so{}",
       scheduler_, seconds,
-      std::holds_alternative<comm::control::SubmitT>(question)
+      std::holds_alternative<comm::control::SubmitT>(request)
           ? ". It may have accepted the run: modelet list shows its runs"
           : ""));
 }
@@ -167,7 +168,7 @@ std::vector<nlohmann::json> PoolClient::past_events(uint64_t run) {
 
 // Passes on the events between `after` and `before`. It asks over a second connection, because events of the
 // run are arriving on the first.
-void PoolClient::tell_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const {
+void PoolClient::replay_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const {
   const auto stops = [&watcher] { return watcher.stop && watcher.stop(); };
   try {
     PoolClient client(address_, [&, knows = stops()] {
@@ -187,18 +188,18 @@ RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher, double patien
   RunStatusT last;
   uint64_t connection = socket_.connections(), last_event = 0;
   bool asked = true, stopping = false, away = false;
-  for (Stopwatch silence, since_question;;) {
+  for (Stopwatch silence, since_request;;) {
     if (watcher.detach && watcher.detach()) return last;
     if (check_) check_();
     auto message = socket_.receive(kPollSeconds);
     // After a reconnect the scheduler knows nothing of what was asked before. A silent connection may be a
     // dead one.
     if (std::exchange(connection, socket_.connections()) != socket_.connections() ||
-        (silence.seconds() > kSilenceSeconds && since_question.seconds() > kSilenceSeconds))
+        (silence.seconds() > kSilenceSeconds && since_request.seconds() > kSilenceSeconds))
       asked = stopping = false;
     if (!asked && socket_.send(comm::control::WatchT{{}, run})) {
       asked = true;
-      since_question.lap();
+      since_request.lap();
     }
     if (asked && !stopping && watcher.stop && watcher.stop())
       stopping = socket_.send(comm::control::StopRunT{{}, run});
@@ -222,7 +223,7 @@ RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher, double patien
       if (event->number != 0 && event->number <= last_event)
         continue;  // was passed on before the scheduler went away
       if (event->number > last_event + 1 && (last_event > 0 || watcher.whole))
-        tell_missed(run, last_event, event->number, watcher);
+        replay_missed(run, last_event, event->number, watcher);
       last_event = std::max(last_event, event->number);
       const auto parsed = parse_json_object(event->json);
       if (parsed && watcher.on_event) watcher.on_event(*parsed);

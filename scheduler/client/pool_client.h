@@ -1,5 +1,5 @@
 // A client of a pool: submits runs, watches and stops them, lists runs and nodes. All calls except watch()
-// wait for the scheduler's answer, and throw Error if there is none within kAnswerSeconds, unless they say
+// wait for the scheduler's answer, and throw Error if there is none within kResponseSeconds, unless they say
 // otherwise. All calls throw Error if the scheduler refuses. One thread.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace modelet::cli {
 
-inline constexpr double kAnswerSeconds = 10;
+inline constexpr double kResponseSeconds = 10;
 // How long a scheduler may be away while a run is watched. The run goes on meanwhile. A scheduler that still
 // knows its runs when it is back (--state) is asked again.
 inline constexpr double kPatienceSeconds = 120;
@@ -47,7 +47,7 @@ class PoolClient {
   comm::control::RunFilesT files(uint64_t run);
   // Waits for a scheduler that is away, at most `patience` seconds.
   comm::control::RunLogT log(uint64_t run, const std::string& node, uint64_t offset,
-                             double patience = kAnswerSeconds);
+                             double patience = kResponseSeconds);
   comm::control::NodeListT drain(const std::string& node, bool drain);
 
   // Callbacks while watching; each may be empty.
@@ -68,10 +68,10 @@ class PoolClient {
   std::vector<nlohmann::json> past_events(uint64_t run);
 
  private:
-  void tell_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const;
-  template <class Answer>
-  Answer ask(const comm::control::ToSchedulerMessage& question, double seconds = kAnswerSeconds);
-  void send(const comm::control::ToSchedulerMessage& message, double seconds = kAnswerSeconds);
+  void replay_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const;
+  template <class Response>
+  Response ask(const comm::control::ToSchedulerMessage& request, double seconds = kResponseSeconds);
+  void send(const comm::control::ToSchedulerMessage& message, double seconds = kResponseSeconds);
 
   const comm::control::SchedulerAddress address_;
   const std::string scheduler_;  // its endpoint

@@ -158,7 +158,7 @@ void Reporter::attempt(const Write& write) {
   }
 }
 
-void Reporter::require_heard() const {
+void Reporter::require_success() const {
   if (!failure_.empty()) throw Error(failure_ + how_to_resume());
 }
 
@@ -326,7 +326,7 @@ void Reporter::progress(double done, const std::string& text) {
   in_progress_line_ = true;
 }
 
-shard::PrepareProgress tell_preparing(Reporter& reporter, const std::string& file, double every) {
+shard::PrepareProgress report_preparing(Reporter& reporter, const std::string& file, double every) {
   static const SteadyClock clock;
   return agent::preparing_events(
       file, [&reporter](const json& event) { reporter.handle(event); }, clock, every);

@@ -48,7 +48,7 @@ class Reporter {
   // stops it. (The terminal of people may go away without harm; the pipe of a program may not.)
   void handle(const nlohmann::json& event);
   const std::string& failure() const { return failure_; }  // empty: every event was written
-  void require_heard() const;          // throws Error, with how to resume, if failure() is set
+  void require_success() const;        // throws Error, with how to resume, if failure() is set
   void note(const std::string& text);  // shows a line to people
   void clear_progress();               // call this before something else is printed
   // Text for the last words of a failed program: "; continue with --resume ..." if there was a checkpoint,
@@ -92,6 +92,6 @@ class Reporter {
 
 // For functions that prepare text. The result reports to `reporter` how far the preparation of `file` is, as
 // events "preparing" every `every` seconds. `reporter` must outlive the result.
-shard::PrepareProgress tell_preparing(Reporter& reporter, const std::string& file, double every = 1);
+shard::PrepareProgress report_preparing(Reporter& reporter, const std::string& file, double every = 1);
 
 }  // namespace modelet::cli

@@ -79,8 +79,8 @@ void RunFetcher::fetch() {
                            }});
   } catch (const Interrupted&) {
   } catch (const std::exception& error) {
-    if (!told_) log_warning("checkpoints of run {} are not fetched yet: {}", run_, error.what());
-    told_ = true;
+    if (!logged_) log_warning("checkpoints of run {} are not fetched yet: {}", run_, error.what());
+    logged_ = true;
   }
 }
 

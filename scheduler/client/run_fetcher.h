@@ -45,7 +45,7 @@ class RunFetcher {
   std::filesystem::path newest_;  // that look() asked for; guarded by mutex_, like the members below
   std::set<std::filesystem::path> arrived_;
   bool looking_ = false, stop_ = false;
-  bool told_ = false;  // a failure was logged; used by the thread only
+  bool logged_ = false;  // a failure was logged; used by the thread only
   std::thread thread_;
 };
 

@@ -75,10 +75,10 @@ class EndReporter {
     }
     if (status.state == RunState::Stopped) {
       if (last_ != "interrupted") reporter_.handle(interrupted(status.step, checkpoints));
-      reporter_.require_heard();
+      reporter_.require_success();
       throw Interrupted(fmt::format("run {}: {}{}", status.run, status.detail, reporter_.how_to_resume()));
     }
-    reporter_.require_heard();
+    reporter_.require_success();
   }
 
  private:
@@ -180,14 +180,14 @@ class FetchedRun {
           arrived_.insert(path);
         }};
     const Stopwatch watch;
-    bool told = false;
+    bool logged = false;
     for (bool again = true;; again = has_own_pool() && watch.seconds() < options_.patience) {
       try {
         fetch_checkpoints(scheduler_, run_, folder_, options);
         return;
       } catch (const std::exception& error) {
         if (!again || stop_ || reporter_.failed()) throw;
-        if (has_own_pool() && !std::exchange(told, true))
+        if (has_own_pool() && !std::exchange(logged, true))
           reporter_.say(fmt::format("tries again to place the last files of run {}: {}", run_, error.what()));
       }
       for (const Stopwatch rest; rest.seconds() < kFetchAgain; std::this_thread::sleep_for(kLook)) check();
@@ -232,13 +232,13 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
   EndReporter end(reporter);
   std::optional<FetchedRun> files;
   if (!run.out.empty()) files.emplace(scheduler, id, run, end, stop);
-  Stopwatch heard;
+  Stopwatch since_status;
   std::optional<Stopwatch> stopped;
   const PoolClient::Watcher watcher{
       .on_event = [&](const json& event) { files ? files->handle(event) : end.handle(event); },
       .on_status =
           [&](const RunStatusT& status) {
-            heard.lap();
+            since_status.lap();
             end.note(status);
           },
       .on_trouble = [&](const std::string& what) { reporter.note(what); },
@@ -247,9 +247,9 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
           [&] {
             if (run.check) run.check();
             if (stop && !stopped) stopped.emplace();
-            const bool has_answered = stopped && heard.seconds() < stopped->seconds();
+            const bool has_responded = stopped && since_status.seconds() < stopped->seconds();
             if (stopped && stopped->seconds() > kStopSeconds &&
-                heard.seconds() > (has_answered ? kLongestSilence : kMissedStatus))
+                since_status.seconds() > (has_responded ? kLongestSilence : kMissedStatus))
               throw Interrupted(
                   run.own_store.empty()
                       ? fmt::format(

@@ -31,7 +31,7 @@ void Planner::forget(uint64_t number) {
 
 std::vector<Planned> Planner::take() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(answers_, {});
+  return std::exchange(planned_, {});
 }
 
 void Planner::run() {
@@ -41,9 +41,9 @@ void Planner::run() {
     if (stop_) return;
     const PlanRequest request = *requests_.next();
     lock.unlock();
-    Planned answer = work_(request);
+    Planned planned = work_(request);
     lock.lock();
-    answers_.push_back(std::move(answer));
+    planned_.push_back(std::move(planned));
     wake_.set();
   }
 }

@@ -38,7 +38,7 @@ class Planner {
   std::mutex mutex_;
   std::condition_variable changed_;
   Turns<PlanRequest> requests_;  // this and the following members are guarded by mutex_
-  std::vector<Planned> answers_;
+  std::vector<Planned> planned_;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -19,7 +19,7 @@ namespace {
 // Seconds. A client that watches a run gets its status at least once a second, even if agents send heartbeats
 // less often.
 constexpr double kLongestTick = 1;
-constexpr double kTellStoreSeconds = 5;  // what is told in between follows from the ledger's changes
+constexpr double kStoreUpdateSeconds = 5;  // what is told in between follows from the ledger's changes
 // Messages are handled together for at most so long before what follows from them is written down and sent.
 constexpr double kTogetherSeconds = 0.05;
 constexpr size_t kMostTogether = 64;
@@ -108,8 +108,8 @@ void Server::run() {
     next_tick = clock.now() + tick_;
     core_.add(clock.now(), Tick{});
     carry_out(clock.now());
-    if (clock.now() >= told_ + kTellStoreSeconds) store_lags_ = true;
-    if (store_lags_) tell_store();
+    if (clock.now() >= last_update_ + kStoreUpdateSeconds) store_lags_ = true;
+    if (store_lags_) update_store();
   }
 }
 
@@ -160,18 +160,19 @@ void Server::carry_out(double now) {
 }
 
 // This takes long if runs have very many files. Other work then comes first.
-void Server::tell_store() {
+void Server::update_store() {
   constexpr double kAtOnce = 0.01, kShare = 0.02;  // seconds that it may always take; else of the time
   const SteadyClock clock;
-  if (!data_ || clock.now() < may_tell_) return policy_.set_lags(true);
+  if (!data_ || clock.now() < next_update_) return policy_.set_lags(true);
   const double begin = clock.now();
   data_->keep(core_.data_in_use(), core_.known_data());
   policy_.set_results(core_.results());
   policy_.set_files_of_agents(core_.files_of_agents());
   policy_.set_lags(false);
   store_lags_ = false;
-  told_ = clock.now();
-  may_tell_ = told_ - begin <= kAtOnce ? told_ : told_ + (told_ - begin) / kShare;
+  last_update_ = clock.now();
+  next_update_ =
+      last_update_ - begin <= kAtOnce ? last_update_ : last_update_ + (last_update_ - begin) / kShare;
 }
 
 void Server::act(double now, Action& action) {
@@ -183,7 +184,7 @@ void Server::act(double now, Action& action) {
     if (persist_) persist_(change->records);
     // A client that is told of a result may fetch it at once.
     store_lags_ = store_lags_ || !change->records.runs.empty() || !change->records.forgotten_runs.empty();
-    if (store_lags_) tell_store();
+    if (store_lags_) update_store();
   } else if (const auto* forgotten = std::get_if<ForgetPlan>(&action)) {
     planner_.forget(forgotten->number);
   } else if (const auto* asked = std::get_if<ReadLog>(&action)) {

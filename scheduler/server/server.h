@@ -57,7 +57,7 @@ class Server {
   std::string why_not_submitted(const Received& received) const;
   void read_messages(double wait);
   void carry_out(double now);
-  void tell_store();  // which files it must keep, and who may fetch which
+  void update_store();  // which files it must keep, and who may fetch which
   void act(double now, Action& action);
   comm::control::FromSchedulerMessage answer_about_log(const ReadLog& asked) const;
   comm::control::FromSchedulerMessage read_log(const ReadLog& asked) const;
@@ -72,10 +72,10 @@ class Server {
   const std::function<LogPage(uint64_t run, const std::string& node, uint64_t after)> read_log_;
   const std::function<std::vector<std::string>(uint64_t run)> nodes_with_log_;
   Core core_;
-  Turns<Received> waiting_;         // messages that were read
-  double tick_;                     // seconds between two Ticks of the core
-  double told_ = 0, may_tell_ = 0;  // when the store was told last, and when it may be told again
-  bool store_lags_ = false;         // it has to be told
+  Turns<Received> waiting_;                   // messages that were read
+  double tick_;                               // seconds between two Ticks of the core
+  double last_update_ = 0, next_update_ = 0;  // when the store was told last, and when it may be told again
+  bool store_lags_ = false;                   // it has to be told
   Planner planner_;
 };
 

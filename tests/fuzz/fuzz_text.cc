@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (options.format == modelet::DataFormat::kWords) {
       const auto encoder = shard::WordsEncoder::fit(options, shard::WordReader(source(text), "fuzz"), {});
       check(*encoder->open(shard::WordReader(source(text), "fuzz")));
-      check(*encoder->open_questions(shard::LineReader(source(text), "fuzz")));
+      check(*encoder->open_requests(shard::LineReader(source(text), "fuzz")));
     } else {
       const auto records = shard::open_records(options, {source(text), "fuzz"}, shard::LabelsIn::kRequired);
       const auto encoder = shard::TextEncoder::fit(options, *records, {});

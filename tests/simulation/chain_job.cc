@@ -25,12 +25,12 @@ void ChainJob::prepare() {
   names.emplace_back(kRunFile);
   comm::Snapshot snapshot;
   if (prepare_.snapshot != nullptr) snapshot = msg::snapshot_of(*prepare_.snapshot);
-  around_.keeper.begin(prepare_, snapshot.step);
+  around_.snapshots.begin(prepare_, snapshot.step);
   const double seconds = around_.world.between(0.05, 0.5);
   around_.host.post(seconds, [self = self(), snapshot, names] {
     if (self->is_over()) return;
     if (self->prepare_.snapshot == nullptr) return self->brought(true, snapshot);
-    self->around_.keeper.bring(
+    self->around_.snapshots.bring(
         snapshot, names, [self] { return !self->is_over(); },
         [self, snapshot](bool good) { self->brought(good, snapshot); });
   });
@@ -84,8 +84,9 @@ void ChainJob::begin_step() {
 }
 
 bool ChainJob::received(const RankMessage& message) {
-  const bool is_taken = is_of_group(message) || (around_.mutant == Mutant::kNoFencingOfRanks && message.run == prepare_.run &&
-                                        message.rank != prepare_.rank && message.rank < prepare_.node_names.size());
+  const bool is_taken =
+      is_of_group(message) || (around_.mutant == Mutant::kNoFencingOfRanks && message.run == prepare_.run &&
+                               message.rank != prepare_.rank && message.rank < prepare_.node_names.size());
   if (!is_taken) return is_dropped(message);
   if (missed_.erase(message.rank) > 0 && !over_) report_missed(message.rank, true, "");
   if (message.step < step_) return true;
@@ -142,7 +143,7 @@ bool ChainJob::write_snapshot(bool keep) {
   if (prepare_.rank == 0) files.push_back({kRunFile, content_of(step_, kRunFileNumber, run_state_), 8, {}});
   for (const comm::SnapshotFile& file : files)
     if (!around_.disk.write(prepare_.run, file.content)) return false;
-  around_.keeper.take(step_, keep, files);
+  around_.snapshots.take(step_, keep, files);
   return true;
 }
 
@@ -178,7 +179,8 @@ void ChainJob::stop_if_waiting() {
 }
 
 void ChainJob::abort(const std::string& reason) {
-  const double seconds = around_.world.chance(0.1) ? around_.world.between(1, 4) : around_.world.between(0, 0.1);
+  const double seconds =
+      around_.world.chance(0.1) ? around_.world.between(1, 4) : around_.world.between(0, 0.1);
   is_training_ = false;  // it makes no more steps
   around_.host.post(seconds, [self = self(), reason] {
     if (!self->is_over()) self->end(msg::Outcome::Failed, reason, true);

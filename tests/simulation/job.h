@@ -9,10 +9,10 @@
 
 #include "comm/transport/transport.h"
 #include "tests/simulation/disk.h"
-#include "tests/simulation/keeper.h"
 #include "tests/simulation/mutants.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/promises.h"
+#include "tests/simulation/snapshots.h"
 
 namespace modelet::simulation {
 
@@ -45,7 +45,7 @@ struct JobSurroundings {
   Promises& promises;
   Host& host;
   Disk& disk;
-  Keeper& keeper;
+  SnapshotNode& snapshots;
   std::string node, endpoint;
   std::function<RankHost*(const std::string& endpoint)> find;  // null: no node has that address
   std::function<void(msg::ToSchedulerMessage)> report;

@@ -35,12 +35,13 @@ void Node::start() {
   self.data_endpoint = address_ + ":*";
   self.holder_endpoint = address_ + ":7001";
   core_ = std::make_unique<agent::AgentCore>(self);
-  keeper_ = std::make_unique<Keeper>(KeeperSurroundings{
-      pool_.world, pool_.network, *this, disk_, name_, [this](const std::string& node) { return pool_.holder(node); },
-      [this](uint64_t pool, msg::SnapshotHeldT message) {
-        post(0, [this, pool, message] { handle(agent::Held{pool, message}); });
-      },
-      pool_.mutant});
+  snapshots_ = std::make_unique<SnapshotNode>(
+      SnapshotSurroundings{pool_.world, pool_.network, *this, disk_, name_,
+                           [this](const std::string& node) { return pool_.holder(node); },
+                           [this](uint64_t pool, msg::SnapshotHeldT message) {
+                             post(0, [this, pool, message] { handle(agent::Held{pool, message}); });
+                           },
+                           pool_.mutant});
   is_lost_ = false;
   pool_.world.note("{} starts", name_);
   pool_.network.connect(*this);
@@ -55,7 +56,8 @@ void Node::received(const msg::FromSchedulerMessage& message) {
 }
 void Node::leave(double seconds, bool disk_stays) {
   if (!is_alive()) return;
-  pool_.world.note("{} is asked to leave within {:.1f} s{}", name_, seconds, disk_stays ? "" : ", with its disk");
+  pool_.world.note("{} is asked to leave within {:.1f} s{}", name_, seconds,
+                   disk_stays ? "" : ", with its disk");
   disk_stays_ = disk_stays;
   post(0, [this, seconds] { handle(agent::AskedToLeave{seconds, "its owner wants it"}); });
 }
@@ -88,8 +90,8 @@ void Node::carry_out(const agent::Send& action) {
 
 void Node::carry_out(const agent::PrepareJob& action) {
   job_ = pool_.workload->make_job(
-      JobSurroundings{pool_.world, pool_.network, pool_.promises, *this, disk_, *keeper_, name_, endpoint(),
-                      [this](const std::string& endpoint) { return pool_.rank_host(endpoint); },
+      JobSurroundings{pool_.world, pool_.network, pool_.promises, *this, disk_, *snapshots_, name_,
+                      endpoint(), [this](const std::string& endpoint) { return pool_.rank_host(endpoint); },
                       [this](msg::ToSchedulerMessage message) {
                         post(0, [this, message] {
                           if (std::holds_alternative<msg::RunDoneT>(message)) job_.reset();
@@ -116,7 +118,7 @@ void Node::carry_out(const agent::EndAgent& action) {
 }
 
 bool Node::offered(uint64_t run, uint64_t step, const comm::ContentId& content) {
-  return keeper_->offered(run, step, content);
+  return snapshots_->offered(run, step, content);
 }
 
 bool Node::received(const RankMessage& message) { return job_ && job_->received(message); }

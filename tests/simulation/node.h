@@ -1,5 +1,5 @@
 // Node: a machine with a disk and an agent. The agent is the real AgentCore, driven as the program drives it,
-// with a Job and a Keeper.
+// with a Job and a SnapshotNode.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 #include "node_agent/agent/core/agent_core.h"
 #include "tests/simulation/disk.h"
 #include "tests/simulation/job.h"
-#include "tests/simulation/keeper.h"
 #include "tests/simulation/mutants.h"
 #include "tests/simulation/network.h"
+#include "tests/simulation/snapshots.h"
 
 namespace modelet::simulation {
 
@@ -38,7 +38,7 @@ class Node : public ControlEnd, public Holder, public RankHost {
   Host& host() override { return *this; }
   bool offered(uint64_t run, uint64_t step, const comm::ContentId& content) override;
   bool gives(const comm::ContentId& content, const std::string& to) const override {
-    return keeper_->admits(to) && disk_.read(content);
+    return snapshots_->admits(to) && disk_.read(content);
   }
   bool received(const RankMessage& message) override;
 
@@ -56,8 +56,8 @@ class Node : public ControlEnd, public Holder, public RankHost {
   void carry_out(const agent::AbortJob& action) {
     if (job_) job_->abort(action.reason);
   }
-  void carry_out(const agent::DropSnapshots& action) { keeper_->stable(action.run, action.step); }
-  void carry_out(const agent::AdmitHolders& action) { keeper_->admit(action.message); }
+  void carry_out(const agent::DropSnapshots& action) { snapshots_->stable(action.run, action.step); }
+  void carry_out(const agent::AdmitHolders& action) { snapshots_->admit(action.message); }
   void carry_out(const agent::StoreAt&) {}
   void carry_out(const agent::AgentLog& action);
   void carry_out(const agent::EndAgent& action);
@@ -67,7 +67,7 @@ class Node : public ControlEnd, public Holder, public RankHost {
   std::string name_, address_;
   Disk disk_;
   std::unique_ptr<agent::AgentCore> core_;
-  std::unique_ptr<Keeper> keeper_;
+  std::unique_ptr<SnapshotNode> snapshots_;
   std::shared_ptr<Job> job_;
   uint64_t ticks_ = 0;
   bool is_lost_ = false, has_left_ = false, disk_stays_ = true, has_begun_ = false, repeats_ = false;

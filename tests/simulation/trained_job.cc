@@ -64,7 +64,9 @@ class TrainedJob::Wires final : public comm::Transport {
 
   int rank() const override { return static_cast<int>(job_.prepare_.rank); }
   int size() const override { return static_cast<int>(job_.prepare_.size); }
-  Heard when_connections_change(Heard heard) override { return std::exchange(heard_, std::move(heard)); }
+  ConnectionHandler when_connections_change(ConnectionHandler handler) override {
+    return std::exchange(handler_, std::move(handler));
+  }
 
   void send(std::span<const int> to, const comm::RecycledPtr<comm::Message>& message) override {
     for (const int rank : to) job_.send(rank, message);
@@ -78,8 +80,8 @@ class TrainedJob::Wires final : public comm::Transport {
       while (!job_.broken_.empty()) {
         const int rank = job_.broken_.back();
         job_.broken_.pop_back();
-        heard_(rank, Connection::kEnded);
-        heard_(rank, Connection::kBack);
+        handler_(rank, Connection::kEnded);
+        handler_(rank, Connection::kBack);
       }
       if (interrupted_) throw Interrupted(reason_);
       if (!job_.arrived_.empty()) {
@@ -100,7 +102,7 @@ class TrainedJob::Wires final : public comm::Transport {
 
  private:
   TrainedJob& job_;
-  Heard heard_;
+  ConnectionHandler handler_;
   bool interrupted_ = false;
   std::string reason_;
 };
@@ -234,7 +236,7 @@ void TrainedJob::wait_for_start() {
 void TrainedJob::bring(const comm::Snapshot& snapshot, std::span<const std::string> names,
                        const std::filesystem::path& folder) {
   const auto brought = std::make_shared<std::optional<bool>>();
-  around_.keeper.bring(
+  around_.snapshots.bring(
       snapshot, {names.begin(), names.end()},
       [self = self()] { return !self->over_ && !self->killed_ && self->abort_reason_.empty(); },
       [self = self(), brought](bool good) {
@@ -262,7 +264,7 @@ void TrainedJob::wrote(const agent::WrittenSnapshot& written) {
   }
   around_.world.note("{} run {} epoch {} rank {}: snapshot of step {}", around_.node, prepare_.run,
                      prepare_.epoch, prepare_.rank, written.step);
-  around_.keeper.take(written.step, written.keep, files);
+  around_.snapshots.take(written.step, written.keep, files);
 }
 
 // ---- messages of ranks
@@ -324,7 +326,7 @@ bool TrainedJob::received(const RankMessage& message) {
 
 void TrainedJob::prepare() {
   const uint64_t from = prepare_.snapshot == nullptr ? 0 : msg::snapshot_of(*prepare_.snapshot).step;
-  around_.keeper.begin(prepare_, from);
+  around_.snapshots.begin(prepare_, from);
   around_.host.post(around_.world.between(0.05, 0.5), [self = self()] {
     if (!self->over_) self->resume();
   });

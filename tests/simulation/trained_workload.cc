@@ -173,7 +173,7 @@ const TrainedRuns::Undisturbed& TrainedRuns::undisturbed(const agent::TrainJob& 
     of_rank.threads = 1;
     of_rank.out = folder / std::to_string(rank);
     of_rank.private_folder = of_rank.snapshots.enabled = true;
-    if (job.replicas() == 1) of_rank.snapshots.every_steps = 1;  // replicas settle for snapshots
+    if (job.replicas() == 1) of_rank.snapshots.every_steps = 1;  // replicas synchronise for snapshots
     if (from)
       agent::bring_snapshot(*from, of_rank, [&](std::span<const std::string> names, const fs::path& into) {
         copy_files(*from, names, bytes, into);

@@ -53,27 +53,27 @@ void DataCore::close(const std::vector<std::string>& addresses) {
   }
 }
 
-DataCore::Answers DataCore::handle(double now, const msg::ServerSocket::Received& received) {
+DataCore::Replies DataCore::handle(double now, const msg::ServerSocket::Received& received) {
   now_ = now;
-  Answers answers;
-  if (auto message = answer(received)) answers.push_back({received.peer, std::move(*message)});
-  return answers;
+  Replies replies;
+  if (auto message = reply(received)) replies.push_back({received.peer, std::move(*message)});
+  return replies;
 }
 
-DataCore::Answers DataCore::tick(double now) {
+DataCore::Replies DataCore::tick(double now) {
   now_ = now;
   close_unused();
   open_what_runs_need();
-  Answers answers;
+  Replies replies;
   for (auto& [address, entry] : entries_) {
     if (entry.content->verified()) {
-      tell_what_is_missing(address, entry, answers);
+      request_missing(address, entry, replies);
     } else {
       for (const std::string& peer : entry.offered_by)
-        answers.push_back({peer, msg::LaterT{{}, "it checks what it has of data " + address, true}});
+        replies.push_back({peer, msg::LaterT{{}, "it checks what it has of data " + address, true}});
     }
   }
-  return answers;
+  return replies;
 }
 
 DataCore::Message DataCore::wanted(const std::string& address, Entry& entry) {
@@ -90,13 +90,13 @@ void DataCore::note_if_whole(Entry& entry) {
     options_.on_whole_snapshot(*entry.content);
 }
 
-void DataCore::tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers) {
+void DataCore::request_missing(const std::string& address, Entry& entry, Replies& replies) {
   if (!entry.offered_by.empty()) entry.used = now_;
   for (const std::string& peer : std::exchange(entry.offered_by, {})) {
     try {
-      answers.push_back({peer, wanted(address, entry)});
+      replies.push_back({peer, wanted(address, entry)});
     } catch (const std::exception& error) {  // an error of the disk
-      answers.push_back({peer, refusal(error)});
+      replies.push_back({peer, refusal(error)});
     }
   }
 }
@@ -106,12 +106,12 @@ void DataCore::gone(const std::string& peer) {
   served_.erase(peer);
 }
 
-void DataCore::not_heard(const std::string& peer, const std::string& address) {
+void DataCore::undelivered(const std::string& peer, const std::string& address) {
   if (const auto found = entries_.find(address); found != entries_.end())
     found->second.offered_by.insert(peer);
 }
 
-std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Received& received) {
+std::optional<DataCore::Message> DataCore::reply(const msg::ServerSocket::Received& received) {
   try {
     if (options_.is_early && options_.is_early(received.sender, received.message))
       return msg::LaterT{{},
@@ -356,20 +356,20 @@ DataCore::Entries::iterator DataCore::next_to_verify() {
   return next;
 }
 
-DataCore::Answers DataCore::work() {
+DataCore::Replies DataCore::work() {
   const auto open = next_to_verify();
   if (open == entries_.end()) return {};
   auto& [address, entry] = *open;
-  Answers answers;
+  Replies replies;
   try {
     entry.content->verify_next();
     if (!entry.content->verified()) return {};
-    tell_what_is_missing(address, entry, answers);
+    request_missing(address, entry, replies);
   } catch (const std::exception& error) {  // an error of the disk
-    for (const std::string& peer : entry.offered_by) answers.push_back({peer, refusal(error)});
+    for (const std::string& peer : entry.offered_by) replies.push_back({peer, refusal(error)});
     entries_.erase(open);
   }
-  return answers;
+  return replies;
 }
 
 // Makes a place for one more open file. Throws Error if no more may be open, or no more of this key.

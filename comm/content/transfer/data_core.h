@@ -76,11 +76,11 @@ struct DataServerOptions {
 
 class DataCore {
  public:
-  struct Answer {
+  struct Reply {
     std::string peer;
     control::FromSchedulerMessage message;
   };
-  using Answers = std::vector<Answer>;
+  using Replies = std::vector<Reply>;
 
   // Throws like ContentStore.
   explicit DataCore(const DataServerOptions& options);
@@ -94,12 +94,12 @@ class DataCore {
   void close(const std::vector<std::string>& addresses);
 
   // `now` in seconds, never going backwards.
-  Answers handle(double now, const control::ServerSocket::Received& received);
+  Replies handle(double now, const control::ServerSocket::Received& received);
   // has_work(): whether an open entry has chunks to check. work(): checks one chunk.
   bool has_work() { return next_to_verify() != entries_.end(); }
-  Answers work();
+  Replies work();
   // Call about every second.
-  Answers tick(double now);
+  Replies tick(double now);
   // Whether the key with this name has sent all of the file. Any thread.
   bool has_sent(const std::string& key, const std::string& address) const {
     return store_.has_sent(parse_content_id(address), key);
@@ -108,7 +108,7 @@ class DataCore {
   void gone(const std::string& peer);
   // The peer could not be told what is missing of this data, because it does not read. tick() tells it
   // again.
-  void not_heard(const std::string& peer, const std::string& address);
+  void undelivered(const std::string& peer, const std::string& address);
 
  private:
   struct Entry {
@@ -133,7 +133,7 @@ class DataCore {
   using Message = control::FromSchedulerMessage;
 
   // Returns nothing if the answer follows later.
-  std::optional<Message> answer(const control::ServerSocket::Received& received);
+  std::optional<Message> reply(const control::ServerSocket::Received& received);
   Message refusal(const std::exception& error);
   bool has_place(const control::ServerSocket::Received& received);
   bool take_place_of_another_key(const std::string& key);
@@ -152,7 +152,7 @@ class DataCore {
   Entry& opened(const std::string& address, const Manifest& manifest, const std::string& key = "");
   Entries::iterator next_to_verify();
   Message wanted(const std::string& address, Entry& entry);
-  void tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers);
+  void request_missing(const std::string& address, Entry& entry, Replies& replies);
   void note_if_whole(Entry& entry);
   void open_what_runs_need();
   std::map<std::string, size_t> open_of_keys() const;

@@ -31,7 +31,7 @@ void Pace::went(uint64_t bytes) {
 DataLink::DataLink(const control::SchedulerAddress& server, LinkOptions options)
     : socket_(server, control::Traffic::kChunks), server_(server.endpoint), options_(std::move(options)) {}
 
-void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const Hear& hear,
+void DataLink::ask(std::deque<uint32_t> numbers, const Request& request, const OnReply& on_reply,
                    const std::function<uint64_t(uint32_t number)>& bytes_of) {
   silence_.lap();
   waiting_.lap();
@@ -49,7 +49,7 @@ void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const
         silence_.lap();  // this side is the one that waits
         break;
       }
-      if (!socket_.send(question(numbers.front()))) break;
+      if (!socket_.send(request(numbers.front()))) break;
       if (options_.pace != nullptr) options_.pace->went(bytes_of(numbers.front()));
       later_.reset();
       asked.push_back(numbers.front());
@@ -59,7 +59,7 @@ void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const
     if (!message || asked.empty()) continue;
     if (const auto* later = std::get_if<control::LaterT>(&*message)) {
       if (later->answer_follows) continue;
-      if (!std::exchange(told_to_wait_, true)) log_info("waits for {}: {}", options_.who, later->reason);
+      if (!std::exchange(logged_wait_, true)) log_info("waits for {}: {}", options_.who, later->reason);
       if (waiting_.seconds() > options_.longest_wait)
         throw Error(fmt::format("{} has had no time for {:.0f} s: {}", options_.who, waiting_.seconds(),
                                 later->reason));
@@ -70,9 +70,9 @@ void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const
     }
     waiting_.lap();
     for (size_t i = 0; i < asked.size(); ++i) {
-      const Heard heard = hear(*message, asked[i]);
-      if (heard == Heard::kOther) continue;
-      if (heard == Heard::kWrong) numbers.push_front(asked[i]);
+      const Reply reply = on_reply(*message, asked[i]);
+      if (reply == Reply::kOther) continue;
+      if (reply == Reply::kWrong) numbers.push_front(asked[i]);
       asked.erase(asked.begin() + static_cast<std::ptrdiff_t>(i));
       break;
     }

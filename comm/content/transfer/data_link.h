@@ -70,12 +70,12 @@ class DataLink {
 
   // What a message is to a question: something else; its answer; or a wrong answer, so the question is
   // repeated.
-  enum class Heard { kOther, kAnswer, kWrong };
-  using Question = std::function<control::ToSchedulerMessage(uint32_t number)>;
-  using Hear = std::function<Heard(control::FromSchedulerMessage&, uint32_t number)>;
+  enum class Reply { kOther, kReply, kWrong };
+  using Request = std::function<control::ToSchedulerMessage(uint32_t number)>;
+  using OnReply = std::function<Reply(control::FromSchedulerMessage&, uint32_t number)>;
   // Asks question(number) for each number, and passes each message that arrives to `hear`. `bytes_of`: the
   // bytes that a question and its answer move, for the pace.
-  void ask(std::deque<uint32_t> numbers, const Question& question, const Hear& hear,
+  void ask(std::deque<uint32_t> numbers, const Request& request, const OnReply& on_reply,
            const std::function<uint64_t(uint32_t number)>& bytes_of);
 
   const std::string& who() const { return options_.who; }
@@ -90,7 +90,7 @@ class DataLink {
   Stopwatch silence_;
   std::optional<Stopwatch> later_;  // since the other side said that it had no time
   Stopwatch waiting_;               // since it last said anything else
-  bool told_to_wait_ = false;
+  bool logged_wait_ = false;
 };
 
 }  // namespace modelet::comm

@@ -63,15 +63,15 @@ void DataServer::run() {
   }
 }
 
-void DataServer::send(DataCore::Answers answers) {
-  for (auto& [peer, message] : answers) {
+void DataServer::send(DataCore::Replies replies) {
+  for (auto& [peer, message] : replies) {
     const auto* wanted = std::get_if<msg::WantedT>(&message);
     const std::string missing_of = wanted != nullptr ? wanted->data : "";
     const auto sent = socket_.send(peer, std::move(message));
     if (sent == msg::ServerSocket::Sent::kGone) core_.gone(peer);
     if (sent != msg::ServerSocket::Sent::kFull) continue;
     if (!missing_of.empty()) {
-      core_.not_heard(peer, missing_of);
+      core_.undelivered(peer, missing_of);
     } else if (dropped_.next()) {  // the peer asks for more at once than it reads
       log_warning("dropped an answer about data: the peer does not read (number {})", dropped_.count());
     }

@@ -50,7 +50,7 @@ class DataServer {
 
  private:
   void run();
-  void send(DataCore::Answers answers);
+  void send(DataCore::Replies replies);
 
   DataCore core_;
   control::ServerSocket socket_;

@@ -13,7 +13,7 @@
 namespace modelet::comm {
 namespace {
 
-using Heard = DataLink::Heard;
+using Reply = DataLink::Reply;
 
 constexpr size_t kMostWrongChunks = 3;  // in one call of fetch_chunks()
 
@@ -31,10 +31,10 @@ std::vector<uint32_t> wanted_chunks(DataLink& link, const Manifest& manifest, co
         return offer;
       },
       [&](control::FromSchedulerMessage& message, uint32_t) {
-        auto* answer = std::get_if<control::WantedT>(&message);
-        if (answer == nullptr || answer->data != to_text(manifest.id())) return Heard::kOther;
-        wanted = std::move(*answer);
-        return Heard::kAnswer;
+        auto* reply = std::get_if<control::WantedT>(&message);
+        if (reply == nullptr || reply->data != to_text(manifest.id())) return Reply::kOther;
+        wanted = std::move(*reply);
+        return Reply::kReply;
       },
       nothing);
   for (const uint32_t chunk : wanted.chunks)
@@ -51,7 +51,7 @@ uint64_t sum_of(const Manifest& manifest, std::span<const uint32_t> chunks) {
 }  // namespace
 
 void send_content(DataLink& link, const Manifest& manifest, const ReadBytes& read, const SnapshotId& snapshot,
-                  const TellBytes& tell) {
+                  const OnBytes& on_bytes) {
   const std::string address = to_text(manifest.id());
   const std::vector<uint32_t> wanted = wanted_chunks(link, manifest, snapshot);
   const uint64_t total = sum_of(manifest, wanted);
@@ -64,11 +64,11 @@ void send_content(DataLink& link, const Manifest& manifest, const ReadBytes& rea
         return put;
       },
       [&](control::FromSchedulerMessage& message, uint32_t chunk) {
-        const auto* answer = std::get_if<control::ChunkStoredT>(&message);
-        if (answer == nullptr || answer->data != address || answer->chunk != chunk) return Heard::kOther;
+        const auto* reply = std::get_if<control::ChunkStoredT>(&message);
+        if (reply == nullptr || reply->data != address || reply->chunk != chunk) return Reply::kOther;
         bytes += manifest.chunk_bytes(chunk);
-        if (tell) tell(bytes, total);
-        return Heard::kAnswer;
+        if (on_bytes) on_bytes(bytes, total);
+        return Reply::kReply;
       },
       [&](uint32_t chunk) { return manifest.chunk_bytes(chunk); });
 }
@@ -82,10 +82,10 @@ Manifest fetch_manifest(DataLink& link, const ContentId& id) {
         return control::FetchManifestT{{}, address};
       },
       [&](control::FromSchedulerMessage& message, uint32_t) {
-        const auto* answer = std::get_if<control::ManifestOfT>(&message);
-        if (answer == nullptr || answer->data != address) return Heard::kOther;
-        manifest = Manifest::parse(bytes_of(answer->manifest));
-        return Heard::kAnswer;
+        const auto* reply = std::get_if<control::ManifestOfT>(&message);
+        if (reply == nullptr || reply->data != address) return Reply::kOther;
+        manifest = Manifest::parse(bytes_of(reply->manifest));
+        return Reply::kReply;
       },
       nothing);
   if (manifest->id() != id) throw FormatError(link.who() + " sent the manifest of other data");
@@ -93,7 +93,7 @@ Manifest fetch_manifest(DataLink& link, const ContentId& id) {
 }
 
 void fetch_chunks(DataLink& link, StoredContent& content, std::span<const uint32_t> chunks,
-                  const TellBytes& tell) {
+                  const OnBytes& on_bytes) {
   const Manifest& manifest = content.manifest();
   const std::string address = to_text(manifest.id());
   const uint64_t total = sum_of(manifest, chunks);
@@ -105,18 +105,18 @@ void fetch_chunks(DataLink& link, StoredContent& content, std::span<const uint32
         return control::FetchChunkT{{}, address, chunk};
       },
       [&](control::FromSchedulerMessage& message, uint32_t chunk) {
-        const auto* answer = std::get_if<control::ChunkT>(&message);
-        if (answer == nullptr || answer->data != address || answer->chunk != chunk) return Heard::kOther;
+        const auto* reply = std::get_if<control::ChunkT>(&message);
+        if (reply == nullptr || reply->data != address || reply->chunk != chunk) return Reply::kOther;
         try {
-          content.put(chunk, bytes_of(answer->bytes));
+          content.put(chunk, bytes_of(reply->bytes));
         } catch (const FormatError& error) {
           if (++wrong >= kMostWrongChunks) throw Error(link.who() + " sends wrong data: " + error.what());
           log_warning("asks again: {}", error.what());
-          return Heard::kWrong;
+          return Reply::kWrong;
         }
         bytes += manifest.chunk_bytes(chunk);
-        if (tell) tell(bytes, total);
-        return Heard::kAnswer;
+        if (on_bytes) on_bytes(bytes, total);
+        return Reply::kReply;
       },
       [&](uint32_t chunk) { return manifest.chunk_bytes(chunk); });
 }

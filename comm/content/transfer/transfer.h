@@ -14,7 +14,7 @@
 namespace modelet::comm {
 
 // Called after each chunk, with the progress of a transfer.
-using TellBytes = std::function<void(uint64_t bytes, uint64_t total_bytes)>;
+using OnBytes = std::function<void(uint64_t bytes, uint64_t total_bytes)>;
 
 // The snapshot that a file belongs to. Run 0: the file is data of a run that will be submitted.
 struct SnapshotId {
@@ -22,11 +22,11 @@ struct SnapshotId {
 };
 // Puts a file into the other side's store. Only chunks that the store lacks travel.
 void send_content(DataLink& link, const Manifest& manifest, const ReadBytes& read,
-                  const SnapshotId& snapshot = {}, const TellBytes& tell = {});
+                  const SnapshotId& snapshot = {}, const OnBytes& on_bytes = {});
 
 Manifest fetch_manifest(DataLink& link, const ContentId& id);
 // Fetches these chunks, which `content` lacks, into it.
 void fetch_chunks(DataLink& link, StoredContent& content, std::span<const uint32_t> chunks,
-                  const TellBytes& tell = {});
+                  const OnBytes& on_bytes = {});
 
 }  // namespace modelet::comm

@@ -29,7 +29,7 @@ msg::RunDoneT failure(uint64_t run, uint32_t epoch, const std::string& why, bool
 
 std::vector<AgentAction> AgentCore::handle(double now, const AgentEvent& event) {
   now_ = now;
-  if (last_heard_ == 0) last_heard_ = now;
+  if (last_received_ == 0) last_received_ = now;
   std::visit([this](const auto& what) { on(what); }, event);
   return std::exchange(actions_, {});
 }
@@ -47,10 +47,10 @@ double AgentCore::next_tick() const {
 
 void AgentCore::on(const Tick& tick) {
   is_sending_ = tick.is_sending;
-  if (const double silent = now_ - last_heard_; node_ != 0 && silent > dead_after_) {
+  if (const double silent = now_ - last_received_; node_ != 0 && silent > dead_after_) {
     log(fmt::format("the scheduler has been silent for {:.1f} s", silent), true);
     node_ = 0;
-    last_heard_ = now_;
+    last_received_ = now_;
   }
   if (leaving_ && ending_since_ == 0 && now_ >= leaving_->deadline) leave_now(kIsLeaving);
   if (ending_since_ > 0 && now_ - ending_since_ > kAbortGrace)
@@ -99,7 +99,7 @@ void AgentCore::register_now() {
 // ---- the scheduler speaks
 
 void AgentCore::on(const FromScheduler& event) {
-  last_heard_ = now_;
+  last_received_ = now_;
   std::visit([this](const auto& message) { on(message); }, event.message);
 }
 
@@ -107,7 +107,7 @@ void AgentCore::on(const msg::RegisteredT& message) {
   if (pool_ != 0 && message.pool != pool_) {  // this pool does not know the runs of the other one
     outbox_.clear();
     epochs_.clear();
-    told_.clear();
+    holder_states_.clear();
     next_.reset();
     if (job_) abort_job("the scheduler has lost this run", false);
   }
@@ -123,7 +123,7 @@ void AgentCore::on(const msg::RegisteredT& message) {
   log(fmt::format("registered as '{}'", self_.name));
   outbox_.for_each([this](const msg::ToSchedulerMessage& kept) { act(Send{kept}); });
   outbox_.sent_again(beats_);
-  wish_to_leave();
+  request_leave();
 }
 
 void AgentCore::on(const msg::AliveT& message) {
@@ -166,7 +166,7 @@ void AgentCore::prepare(msg::PrepareT message) {
 
 void AgentCore::refuse(const msg::PrepareT& message, const std::string& why) {
   log(fmt::format("run {} refused: {}", message.run, why), true);
-  tell(failure(message.run, message.epoch, why, true));
+  post(failure(message.run, message.epoch, why, true));
 }
 
 void AgentCore::on(const msg::StartT& message) {
@@ -195,7 +195,7 @@ void AgentCore::on(const msg::AbortT& message) {
 // What was told last is told again after a reconnect, and may have found no files before.
 void AgentCore::on(const msg::StableT& message) {
   // A later group may have gone on from an older snapshot.
-  auto& latest = told(message.run).stable;
+  auto& latest = holder_state(message.run).stable;
   const std::pair now(message.epoch, message.step);
   if (now < latest) return ignore("a stable step");
   latest = now;
@@ -203,15 +203,16 @@ void AgentCore::on(const msg::StableT& message) {
 }
 
 void AgentCore::on(const msg::AdmitT& message) {
-  uint32_t& latest = told(message.run).admitted;
+  uint32_t& latest = holder_state(message.run).admitted;
   if (message.epoch < latest) return ignore("a list of nodes that may have files");
   latest = message.epoch;
   act(AdmitHolders{message});
 }
 
-AgentCore::Told& AgentCore::told(uint64_t run) {
-  if (!told_.contains(run) && told_.size() >= kMostRuns) told_.erase(told_.begin());
-  return told_[run];
+AgentCore::HolderState& AgentCore::holder_state(uint64_t run) {
+  if (!holder_states_.contains(run) && holder_states_.size() >= kMostRuns)
+    holder_states_.erase(holder_states_.begin());
+  return holder_states_[run];
 }
 
 void AgentCore::on(const msg::ReleasedT&) {
@@ -229,7 +230,7 @@ bool AgentCore::is_of_job(uint64_t run, uint32_t epoch) const {
 
 void AgentCore::give_up_next(const std::string& why, bool retry) {
   if (!next_) return;
-  tell(failure(next_->run, next_->epoch, why, retry));
+  post(failure(next_->run, next_->epoch, why, retry));
   next_.reset();
 }
 
@@ -256,7 +257,7 @@ void AgentCore::on(const FromJob& event) {
 void AgentCore::on_job(const msg::PreparedT& message) {
   if (!is_of_job(message.run, message.epoch) || job_->state != Job::State::kPreparing) return;
   job_->state = Job::State::kPrepared;
-  tell(message);
+  post(message);
 }
 
 void AgentCore::on_job(const msg::RunEventT& message) {
@@ -264,11 +265,11 @@ void AgentCore::on_job(const msg::RunEventT& message) {
   msg::RunEventT event = message;
   event.epoch = job_->epoch;
   event.number = ++events_;
-  tell(std::move(event));
+  post(std::move(event));
 }
 
 void AgentCore::on_job(const msg::PeerMissedT& message) {
-  if (is_of_job(message.run, message.epoch) && job_->state != Job::State::kEnding) tell(message);
+  if (is_of_job(message.run, message.epoch) && job_->state != Job::State::kEnding) post(message);
 }
 
 void AgentCore::on_job(const msg::RunDoneT& message) {
@@ -278,7 +279,7 @@ void AgentCore::on_job(const msg::RunDoneT& message) {
     done.retry = done.retry || job_->state == Job::State::kEnding || leaving_;
   log(fmt::format("run {} ended here at step {}{}{}", done.run, done.step, done.message.empty() ? "" : ": ",
                   done.message));
-  if (job_->reported) tell(std::move(done));
+  if (job_->reported) post(std::move(done));
   job_.reset();
   ending_since_ = 0;
   if (auto next = std::exchange(next_, {})) prepare(std::move(*next));
@@ -286,10 +287,10 @@ void AgentCore::on_job(const msg::RunDoneT& message) {
 }
 
 void AgentCore::on(const Held& event) {
-  if (event.pool == pool_) tell(event.message);
+  if (event.pool == pool_) post(event.message);
 }
 
-void AgentCore::tell(msg::ToSchedulerMessage message) {
+void AgentCore::post(msg::ToSchedulerMessage message) {
   if (node_ != 0) act(Send{message});
   outbox_.add(std::move(message), beats_);
 }
@@ -307,11 +308,11 @@ void AgentCore::on(const AskedToLeave& event) {
     leaving_->comes_back = leaving_->comes_back && event.comes_back;
   }
   if (event.seconds <= 0) return leave_now(kIsLeaving);
-  wish_to_leave();
+  request_leave();
   leave_if_free();
 }
 
-void AgentCore::wish_to_leave() {
+void AgentCore::request_leave() {
   if (leaving_ && !leaving_->released && node_ != 0)
     act(Send{msg::WishToLeaveT{{}, std::max(0.0, leaving_->deadline - now_), leaving_->reason}});
 }

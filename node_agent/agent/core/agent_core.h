@@ -127,7 +127,7 @@ class AgentCore {
   bool has_job() const { return job_.has_value(); }
   // 0: never registered.
   uint64_t pool() const { return pool_; }
-  double silent_since() const { return last_heard_; }
+  double silent_since() const { return last_received_; }
   double dead_after() const { return dead_after_; }
 
  private:
@@ -179,7 +179,7 @@ class AgentCore {
   void register_now();
   template <class Message>
   void name_work(Message& message) const;
-  void tell(comm::control::ToSchedulerMessage message);
+  void post(comm::control::ToSchedulerMessage message);
   void refuse(const comm::control::PrepareT& message, const std::string& why);
   void prepare(comm::control::PrepareT message);
   bool is_of_next(uint64_t run, uint32_t epoch) const;
@@ -187,15 +187,15 @@ class AgentCore {
   void give_up_next(const std::string& why, bool retry);
   void stop_job();
   void abort_job(const std::string& reason, bool is_reported);
-  void wish_to_leave();
+  void request_leave();
   void leave_now(const std::string& reason);
   void leave_if_free();
   void ignore(const char* message);
-  struct Told {
+  struct HolderState {
     uint32_t admitted = 0;                 // epoch of the latest Admit
     std::pair<uint32_t, uint64_t> stable;  // epoch and step of the latest Stable
   };
-  Told& told(uint64_t run);
+  HolderState& holder_state(uint64_t run);
   void log(std::string text, bool is_warning = false);
   template <class Action>
   void act(Action action) {
@@ -210,14 +210,16 @@ class AgentCore {
   uint64_t pool_ = 0;
   uint16_t store_port_ = 0;                // as the scheduler said last; 0: none
   double heartbeat_ = 1, dead_after_ = 5;  // seconds; the scheduler sets them
-  double next_beat_ = 0, last_heard_ = 0;  // last_heard_: a message of the scheduler, or when it was given up
-  uint64_t beats_ = 0, events_ = 0;        // the numbers used last
+  double next_beat_ = 0;
+  double last_received_ = 0;         // a message of the scheduler, or when it was given up
+  uint64_t beats_ = 0, events_ = 0;  // the numbers used last
   Outbox outbox_;
 
   std::optional<Job> job_;
   std::optional<comm::control::PrepareT> next_;  // waits until the job has ended
   std::map<uint64_t, uint32_t> epochs_;          // run -> the latest epoch that this pool asked for
-  std::map<uint64_t, Told> told_;                // run -> what the agent heard as a holder of its files
+  std::map<uint64_t, HolderState>
+      holder_states_;  // run -> what the scheduler sent about files that this node holds
   std::optional<Leaving> leaving_;
   double ending_since_ = 0;  // when the leaving agent began to wait for its aborted job; 0: it does not
   bool is_sending_ = false, ended_ = false;

@@ -166,7 +166,7 @@ void JobRunner::train(TrainJob description, const JobFactory& make_job) {
     job.run(
         group, [this](const nlohmann::json& event) { post_event(event); },
         [this](const WrittenSnapshot& written) {
-          snapshots_.keeper.take(written.step, written.keep, written.folder, written.files);
+          snapshots_.service.take(written.step, written.keep, written.folder, written.files);
         });
   } catch (...) {
     leave_group();
@@ -178,12 +178,12 @@ void JobRunner::train(TrainJob description, const JobFactory& make_job) {
 // Fetches the files of a snapshot that this rank needs to go on from it into the run's folder, from this
 // node's own disk or from another node's.
 void JobRunner::bring_snapshot(TrainJob& job) const {
-  snapshots_.keeper.begin(snapshots_.group);
+  snapshots_.service.begin(snapshots_.group);
   if (!snapshots_.from) return;
   const std::function<void()> check = [this] { check_wanted(); };
   agent::bring_snapshot(*snapshots_.from, job,
                         [&](std::span<const std::string> names, const std::filesystem::path& folder) {
-                          snapshots_.keeper.bring(*snapshots_.from, names, folder, check);
+                          snapshots_.service.bring(*snapshots_.from, names, folder, check);
                         });
 }
 

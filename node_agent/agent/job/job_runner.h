@@ -23,14 +23,14 @@
 #include "node_agent/agent/core/mailbox.h"
 #include "node_agent/agent/job/job.h"
 #include "node_agent/agent/job/run_data.h"
-#include "node_agent/snapshots/snapshot_keeper.h"
+#include "node_agent/snapshots/snapshot_service.h"
 
 namespace modelet::agent {
 
 // Who keeps the snapshots of a run, and the snapshot that it goes on from.
 struct RunSnapshots {
-  SnapshotKeeper& keeper;  // must outlive the JobRunner
-  SnapshotKeeper::Group group = {};
+  SnapshotService& service;  // must outlive the JobRunner
+  SnapshotService::Group group = {};
   std::optional<comm::Snapshot> from = {};  // empty: the run begins
 };
 

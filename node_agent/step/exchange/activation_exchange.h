@@ -16,7 +16,7 @@
 namespace modelet::agent {
 
 // What a rank tells the others with its first activations of a step.
-struct StepNotice {
+struct StepRequests {
   // Before an exchange, what this rank wishes for; after it, what any rank wishes for.
   bool stop = false;                // all stop after the step
   bool snapshot = false;            // all make a snapshot after it
@@ -30,20 +30,20 @@ class ActivationExchange {
 
   // Sends this rank's columns of the rows [samples, width] of some samples, and `notice` if it is not null.
   // Does not wait.
-  void send(comm::Tag tag, size_t layer, ConstMatrix rows, const StepNotice* notice);
+  void send(comm::Tag tag, size_t layer, ConstMatrix rows, const StepRequests* requests);
   // Waits for the other columns of the same rows. If a notice was sent, `notice` becomes the combined
   // notice of all ranks.
-  void collect(comm::Tag tag, size_t layer, Matrix rows, StepNotice* notice);
+  void collect(comm::Tag tag, size_t layer, Matrix rows, StepRequests* requests);
 
  private:
   using Bytes = std::array<std::byte, 2>;  // a notice as it travels: docs/wire_format.md
 
-  void hear(StepNotice& notice) const;
+  void combine_requests(StepRequests& requests) const;
 
   const Sharding& sharding_;
   comm::Group& group_;
   const comm::Codec& codec_;
-  std::vector<Bytes> notices_;  // [size]
+  std::vector<Bytes> requests_;  // [size]
   // Members only to reuse their memory.
   std::vector<comm::OutBlock> mine_;
   std::vector<std::vector<comm::InBlock>> theirs_;  // [size]

@@ -17,7 +17,7 @@ namespace modelet::agent {
 inline constexpr uint16_t kLabelRounds = 1001;  // complete_labels()
 // Evaluator: for each batch, one for each hidden layer and one more.
 inline constexpr uint16_t kEvaluationRounds = 60000;
-// CheckpointKeeper::write(): three for each attempt to write a result.
+// RunCheckpoints::write(): three for each attempt to write a result.
 inline constexpr uint16_t kSaveAttempts = 300, kRoundsOfAttempt = 3;
 inline constexpr uint16_t kSaveRounds = kSaveAttempts * kRoundsOfAttempt;
 // fit_classifiers(): as evaluations.

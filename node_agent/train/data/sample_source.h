@@ -19,7 +19,7 @@
 namespace modelet::agent {
 
 // Returns the function that is told how far the preparation of a text is.
-using TellPreparing = std::function<shard::PrepareProgress(const std::string& file)>;
+using OnPreparing = std::function<shard::PrepareProgress(const std::string& file)>;
 
 class SampleSource {
  public:
@@ -28,8 +28,8 @@ class SampleSource {
   // What this rank trains on, with at least the labels of these neurons, and what it is tested on. Throw Error if
   // the data cannot be read.
   virtual shard::Dataset train(const std::vector<shard::NeuronRange>& neurons,
-                               const TellPreparing& tell) const = 0;
-  virtual shard::Dataset test(const shard::Dataset& train, const TellPreparing& tell) const = 0;
+                               const OnPreparing& on_preparing) const = 0;
+  virtual shard::Dataset test(const shard::Dataset& train, const OnPreparing& on_preparing) const = 0;
   // Throws Error if the run was not planned for this data.
   virtual void require_planned(const shard::Dataset& train, const shard::Dataset& test) const = 0;
   // Whether each replica has a training set of its own.

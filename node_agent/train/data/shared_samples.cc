@@ -13,19 +13,19 @@ class SharedSamples final : public SampleSource {
   explicit SharedSamples(const TrainJob& job) : job_(job) {}
 
   shard::Dataset train(const std::vector<shard::NeuronRange>& neurons,
-                       const TellPreparing& tell) const override {
+                       const OnPreparing& on_preparing) const override {
     const Experiment::Data& data = job_.experiment.data;
     if (job_.in_memory != nullptr) return shard::Dataset::of(job_.in_memory->train, data.normalize);
     const shard::LabelSelection selection{.neurons = neurons, .alone = !job_.train_file.empty()};
     return shard::load_training_data(train_path(), data.normalize, encoding_of(job_.experiment), selection,
-                                     tell(train_path()));
+                                     on_preparing(train_path()));
   }
 
-  shard::Dataset test(const shard::Dataset& train, const TellPreparing& tell) const override {
+  shard::Dataset test(const shard::Dataset& train, const OnPreparing& on_preparing) const override {
     const Experiment::Data& data = job_.experiment.data;
     if (job_.in_memory != nullptr) return shard::Dataset::of(job_.in_memory->test, data.normalize);
     const std::string path = job_.test_file.empty() ? data.test : job_.test_file.string();
-    return shard::load_dataset(path, data.normalize, train.encoder(), {}, tell(path));
+    return shard::load_dataset(path, data.normalize, train.encoder(), {}, on_preparing(path));
   }
 
   void require_planned(const shard::Dataset& train, const shard::Dataset& test) const override {

@@ -47,11 +47,11 @@ void require_separable(const Experiment::Model& model) {
 }  // namespace
 
 TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, ThreadPool& pool,
-                           const TellPreparing& tell)
+                           const OnPreparing& on_preparing)
     : shared_(job.samples == nullptr ? shared_samples(job) : nullptr),
       source_(shared_ ? *shared_ : *job.samples),
-      train_(source_.train(output_neurons(sharding.held()), tell)),
-      test_(source_.test(train_, tell)),
+      train_(source_.train(output_neurons(sharding.held()), on_preparing)),
+      test_(source_.test(train_, on_preparing)),
       features_(source_.feature_rows(train_)),
       samples_of_run_(job.shape.train_rows),
       split_(shard::split_rows(train_.rows(), job.experiment.data.validation, job.experiment.train.seed)),

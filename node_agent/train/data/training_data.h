@@ -21,7 +21,8 @@ namespace modelet::agent {
 class TrainingData {
  public:
   // Throws Error if the data cannot be read, or is not the job's. `job` and `pool` must outlive this object.
-  TrainingData(const TrainJob& job, const Sharding& sharding, ThreadPool& pool, const TellPreparing& tell);
+  TrainingData(const TrainJob& job, const Sharding& sharding, ThreadPool& pool,
+               const OnPreparing& on_preparing);
   TrainingData(const TrainingData&) = delete;
   TrainingData& operator=(const TrainingData&) = delete;
 

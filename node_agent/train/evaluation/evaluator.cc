@@ -36,29 +36,29 @@ void Evaluator::predict(const shard::Batch& batch, size_t k, comm::Tag tag, shar
 }
 
 void Evaluator::meet(comm::Tag tag) {
-  const uint64_t wishes = wishes_to_stop() ? 1 : 0;
+  const uint64_t stops = stop_requested() ? 1 : 0;
   const std::vector<size_t> counts(static_cast<size_t>(group_.size()), 1);
-  for (const auto& told : comm::all_gather_numbers(group_, tag, std::span(&wishes, 1), counts))
-    if (told[0] > 0) throw Stopped();
+  for (const auto& numbers : comm::all_gather_numbers(group_, tag, std::span(&stops, 1), counts))
+    if (numbers[0] > 0) throw Stopped();
 }
 
 // Merges the scores and labels of all ranks. Labels travel as plain bytes, and so does each rank's wish to stop.
 // Returns whether any rank wishes it.
 bool Evaluator::merge(comm::Tag tag, shard::TopK& best) {
-  const auto wish = static_cast<std::byte>(wishes_to_stop());
-  if (sharding_.size() == 1) return wish != std::byte{0};
+  const auto stop = static_cast<std::byte>(stop_requested());
+  if (sharding_.size() == 1) return stop != std::byte{0};
   const size_t samples = best.samples(), k = best.k();
   struct Table {
     Buffer scores;  // [samples, k]
     std::vector<uint32_t> labels;
-    std::byte wish{0};
+    std::byte stop{0};
   };
   std::vector<Table> tables(static_cast<size_t>(sharding_.size()));
   std::vector<std::vector<comm::InBlock>> theirs(tables.size());
   for (size_t rank = 0; rank < tables.size(); ++rank) {
     tables[rank].labels.resize(samples * k);
     theirs[rank] = {tables[rank].scores.resize(samples, k),
-                    std::as_writable_bytes(std::span(tables[rank].labels)), std::span(&tables[rank].wish, 1)};
+                    std::as_writable_bytes(std::span(tables[rank].labels)), std::span(&tables[rank].stop, 1)};
   }
   const auto self = static_cast<size_t>(sharding_.rank());
   Table& own = tables[self];
@@ -68,7 +68,7 @@ bool Evaluator::merge(comm::Tag tag, shard::TopK& best) {
   }
   const comm::OutBlock mine[] = {{&comm::codec_of(CodecKind::kNone), own.scores.matrix()},
                                  {.bytes = std::as_bytes(std::span(own.labels))},
-                                 {.bytes = std::span(&wish, 1)}};
+                                 {.bytes = std::span(&stop, 1)}};
   group_.all_gather(tag, mine, theirs);
   for (size_t rank = 0; rank < tables.size(); ++rank) {
     if (rank == self) continue;
@@ -82,8 +82,8 @@ bool Evaluator::merge(comm::Tag tag, shard::TopK& best) {
         best.insert(s, tables[rank].scores.matrix().row(s)[i], label);
       }
   }
-  return wish != std::byte{0} ||
-         std::ranges::any_of(tables, [](const Table& table) { return table.wish != std::byte{0}; });
+  return stop != std::byte{0} ||
+         std::ranges::any_of(tables, [](const Table& table) { return table.stop != std::byte{0}; });
 }
 
 void Evaluator::evaluate(const shard::Dataset& data, std::span<const uint32_t> rows, shard::Metrics& metrics,

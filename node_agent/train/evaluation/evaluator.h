@@ -29,7 +29,7 @@ class Evaluator {
   // Thrown by predict(), evaluate() and meet(), on all ranks at the same place, after `wished` has returned true on
   // any of them. Not an Error: the run can go on from what it had.
   struct Stopped {};
-  void stop_if(std::function<bool()> wished) { wished_ = std::move(wished); }
+  void stop_if(std::function<bool()> requested) { stop_requested_ = std::move(requested); }
   // Returns when all ranks have called it.
   void meet(comm::Tag tag);
 
@@ -51,7 +51,7 @@ class Evaluator {
                 comm::Tag tag, const Progress& progress = {});
 
  private:
-  bool wishes_to_stop() const { return wished_ && wished_(); }
+  bool stop_requested() const { return stop_requested_ && stop_requested_(); }
   bool merge(comm::Tag tag, shard::TopK& best);
 
   shard::Network& network_;
@@ -60,7 +60,7 @@ class Evaluator {
   ShardedForward forward_;
   ShardedPass pass_;
   shard::LabelRanker ranker_;
-  std::function<bool()> wished_;
+  std::function<bool()> stop_requested_;
 };
 
 }  // namespace modelet::agent

@@ -23,7 +23,7 @@ struct SamplesInMemory {
 };
 
 // When the run makes a snapshot (node_agent/train/job/snapshot.h). This never changes what is learned,
-// except with several replicas, which settle before each snapshot.
+// except with several replicas, which synchronise before each snapshot.
 struct SnapshotOptions {
   bool enabled = false;               // only with TrainJob::private_folder
   uint32_t every_steps = 0;           // 0: a budget decides

@@ -34,7 +34,7 @@ bool Schedule::checkpoint_after(uint64_t step) const {
 
 Schedule::Sync Schedule::sync_after(uint64_t step) const {
   if (local_steps_ == 0) return Sync::kNone;
-  if (checkpoint_after(step) || evaluates_after(step) || snapshot_after(step)) return Sync::kSettle;
+  if (checkpoint_after(step) || evaluates_after(step) || snapshot_after(step)) return Sync::kExact;
   return step % local_steps_ == 0 ? Sync::kAverage : Sync::kNone;
 }
 

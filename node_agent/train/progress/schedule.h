@@ -30,9 +30,9 @@ class Schedule {
   bool snapshot_after(uint64_t step) const { return snapshot_every_ > 0 && step % snapshot_every_ == 0; }
   bool progress_after(uint64_t step) const { return step % log_every_ == 0 || step == total_; }
 
-  enum class Sync { kNone, kAverage, kSettle };
+  enum class Sync { kNone, kAverage, kExact };
   // Replicas synchronise every few steps (kAverage), and become equal where the common model is needed
-  // (kSettle).
+  // (kExact).
   Sync sync_after(uint64_t step) const;
 
   // Whether the ranks exchange anything between this step and the next one.

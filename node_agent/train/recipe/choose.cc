@@ -29,8 +29,13 @@ constexpr double kTimingOfBudget = 0.1, kMostTiming = 2;
 class Chooser {
  public:
   Chooser(const GivenKeys& given, const std::vector<Reason>& read, const DataFacts& facts,
-          const Machine& machine, const ChooseOptions& options, Trials& trials, const TellTrial& tell)
-      : given_(given), facts_(facts), machine_(machine), options_(options), trials_(trials), tell_(tell) {
+          const Machine& machine, const ChooseOptions& options, Trials& trials, const OnTrial& on_trial)
+      : given_(given),
+        facts_(facts),
+        machine_(machine),
+        options_(options),
+        trials_(trials),
+        on_trial_(on_trial) {
     choice_.facts = facts;
     choice_.given.assign(given.keys.begin(), given.keys.end());
     choice_.chosen = read;
@@ -114,7 +119,7 @@ class Chooser {
   }
 
   Trials::Result run_trial(const std::string& name, const Experiment& experiment, size_t count) {
-    if (tell_) tell_(choice_.trials.size() + 1, count, name);
+    if (on_trial_) on_trial_(choice_.trials.size() + 1, count, name);
     const Trials::Result result = trials_.run(trial_experiment(experiment, choice_.plan), choice_.plan);
     choice_.trials.push_back({name, result});
     choice_.trial_seconds += result.seconds;
@@ -126,7 +131,7 @@ class Chooser {
   const Machine& machine_;
   const ChooseOptions& options_;
   Trials& trials_;
-  const TellTrial& tell_;
+  const OnTrial& on_trial_;
   Choice choice_;
 };
 
@@ -167,8 +172,8 @@ double trial_cost(const Experiment& experiment, const DataFacts& facts, const Tr
 }
 
 Choice choose(const GivenKeys& given, const std::vector<Reason>& read, const DataFacts& facts,
-              const Machine& machine, const ChooseOptions& options, Trials& trials, const TellTrial& tell) {
-  return Chooser(given, read, facts, machine, options, trials, tell).run();
+              const Machine& machine, const ChooseOptions& options, Trials& trials, const OnTrial& on_trial) {
+  return Chooser(given, read, facts, machine, options, trials, on_trial).run();
 }
 
 }  // namespace modelet::agent

@@ -78,11 +78,11 @@ struct Choice : Recipe {
 };
 
 // Called before each trial with its number, from 1, the number of trials, and its name.
-using TellTrial = std::function<void(size_t trial, size_t trials, const std::string& name)>;
+using OnTrial = std::function<void(size_t trial, size_t trials, const std::string& name)>;
 
 // `read`: what was chosen to read the data. given.experiment has its values already.
 Choice choose(const GivenKeys& given, const std::vector<Reason>& read, const DataFacts& facts,
               const Machine& machine, const ChooseOptions& options, Trials& trials,
-              const TellTrial& tell = {});
+              const OnTrial& on_trial = {});
 
 }  // namespace modelet::agent

@@ -22,7 +22,7 @@ GivenKeys with_more(const GivenKeys& given, const Recipe& recipe) {
 }  // namespace
 
 Choice choose_for_data(const GivenKeys& given, const LoadData& load, const ChooseOptions& options,
-                       const TellTrial& tell) {
+                       const OnTrial& on_trial) {
   const Stopwatch watch;
   Recipe read{given.experiment, {}};
   if (!options.in_memory) read = reading_recipe(given);
@@ -41,7 +41,7 @@ Choice choose_for_data(const GivenKeys& given, const LoadData& load, const Choos
   ChooseOptions left = options;
   left.test_rows = data.test_rows;
   if (left.seconds) left.seconds = std::max(0.0, *left.seconds - watch.seconds());
-  Choice choice = choose(now, read.chosen, facts, machine, left, trials, tell);
+  Choice choice = choose(now, read.chosen, facts, machine, left, trials, on_trial);
   choice.given.assign(given.keys.begin(), given.keys.end());
   return choice;
 }

@@ -21,6 +21,6 @@ using LoadData = std::function<LoadedData(const Experiment&)>;
 
 // `seconds` of a time budget count from this call. Throws UsageError if given keys contradict each other.
 Choice choose_for_data(const GivenKeys& given, const LoadData& load, const ChooseOptions& options,
-                       const TellTrial& tell = {});
+                       const OnTrial& on_trial = {});
 
 }  // namespace modelet::agent

@@ -39,24 +39,24 @@ PredictionWriter::PredictionWriter(std::ostream& out, PredictionFormat format, c
 
 void PredictionWriter::write(const shard::TopK& best) {
   for (size_t s = 0; s < best.samples(); ++s, ++sample_) {
-    const Answer answer = model_.interpret(best, s, k_);
+    const Prediction prediction = model_.interpret(best, s, k_);
     switch (format_) {
       case PredictionFormat::kText:
-        write_text(answer);
+        write_text(prediction);
         break;
       case PredictionFormat::kTsv:
-        write_tsv(answer);
+        write_tsv(prediction);
         break;
       case PredictionFormat::kJson:
-        write_json(answer);
+        write_json(prediction);
         break;
     }
   }
 }
 
-void PredictionWriter::write_text(const Answer& answer) {
+void PredictionWriter::write_text(const Prediction& prediction) {
   const char* separator = "";
-  for (const shard::ScoredLabel& found : answer) {
+  for (const shard::ScoredLabel& found : prediction) {
     out_ << separator;
     if (names_)
       out_ << escaped(found.name, "\n\r");  // a sample is a line
@@ -68,9 +68,9 @@ void PredictionWriter::write_text(const Answer& answer) {
   out_ << '\n';
 }
 
-void PredictionWriter::write_tsv(const Answer& answer) {
-  for (size_t i = 0; i < answer.size(); ++i) {
-    const shard::ScoredLabel& found = answer[i];
+void PredictionWriter::write_tsv(const Prediction& prediction) {
+  for (size_t i = 0; i < prediction.size(); ++i) {
+    const shard::ScoredLabel& found = prediction[i];
     out_ << sample_ << '\t' << i + 1 << '\t' << found.label << '\t';
     if (names_) out_ << tsv_field(found.name) << '\t';
     out_ << fmt::format("{:.6g}", found.score);
@@ -79,10 +79,10 @@ void PredictionWriter::write_tsv(const Answer& answer) {
   }
 }
 
-void PredictionWriter::write_json(const Answer& answer) {
+void PredictionWriter::write_json(const Prediction& prediction) {
   using Json = nlohmann::json;
   Json labels = Json::array();
-  for (const shard::ScoredLabel& found : answer) {
+  for (const shard::ScoredLabel& found : prediction) {
     Json entry = {{"label", found.label}, {"score", found.score}};
     if (names_) entry["name"] = found.name;
     if (probabilities_) entry["probability"] = found.probability;

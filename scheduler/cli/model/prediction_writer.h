@@ -31,10 +31,10 @@ class PredictionWriter {
   void write(const shard::TopK& best);
 
  private:
-  using Answer = std::vector<shard::ScoredLabel>;
-  void write_text(const Answer& answer);
-  void write_tsv(const Answer& answer);
-  void write_json(const Answer& answer);
+  using Prediction = std::vector<shard::ScoredLabel>;
+  void write_text(const Prediction& prediction);
+  void write_tsv(const Prediction& prediction);
+  void write_json(const Prediction& prediction);
 
   std::ostream& out_;
   const PredictionFormat format_;

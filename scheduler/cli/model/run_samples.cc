@@ -57,7 +57,7 @@ HeldOut held_out(const shard::Model& model, const std::string& labelled) {
     HeldOut found{load_without_quotes([&] {
                     return shard::load_training_data(of_run.train, of_run.normalize,
                                                      encoding_of(model.experiment()), {},
-                                                     tell_preparing(reporter, of_run.train));
+                                                     report_preparing(reporter, of_run.train));
                   }),
                   {},
                   "the samples of " + of_run.train + " that training held out"};
@@ -83,7 +83,7 @@ HeldOut held_out(const shard::Model& model, const std::string& labelled) {
 
 shard::Dataset load_samples(const shard::Model& model, const std::string& path) {
   Reporter reporter(false);
-  shard::Dataset data = model.load_data(path, tell_preparing(reporter, path));
+  shard::Dataset data = model.load_data(path, report_preparing(reporter, path));
   reporter.clear_progress();
   note_unknown_labels(data.unknown_labels(), data.rows(), path, reporter);
   return data;

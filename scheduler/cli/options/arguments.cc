@@ -74,7 +74,7 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
   if (!data.labels.empty()) require("data.labels", data.labels);
   ExperimentData loaded{.train =
                             shard::load_training_data(data.train, data.normalize, encoding_of(experiment),
-                                                      labels, tell_preparing(reporter, data.train))};
+                                                      labels, report_preparing(reporter, data.train))};
   const auto require_some = [&](size_t count, const char* what) {
     if (count == 0)
       throw Error(data.train + ": there is nothing to learn from it: " + what +
@@ -84,7 +84,7 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
   require_some(loaded.train.label_entries(), "none of its samples has a label");
   require_names(data, loaded.train.labels());
   loaded.test = shard::load_dataset(data.test, data.normalize, loaded.train.encoder(), shard::no_labels(),
-                                    tell_preparing(reporter, data.test));
+                                    report_preparing(reporter, data.test));
   reporter.clear_progress();
   note_unknown_labels(loaded.test.unknown_labels(), loaded.test.rows(), data.test, reporter);
   if (loaded.test.label_entries() == 0)

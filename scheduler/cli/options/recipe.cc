@@ -82,10 +82,10 @@ ChosenExperiment RecipeArguments::make(const ExperimentArguments& arguments, Rep
     const uint64_t test_rows = data.test.rows();
     return agent::LoadedData{std::move(data.train), test_rows};
   };
-  const auto tell = [&](size_t trial, size_t trials, const std::string& name) {
+  const auto on_trial = [&](size_t trial, size_t trials, const std::string& name) {
     reporter.note(fmt::format("trial {} of at most {}: {}", trial, trials, name));
   };
-  const agent::Choice choice = agent::choose_for_data(given_by(arguments, test), load, options, tell);
+  const agent::Choice choice = agent::choose_for_data(given_by(arguments, test), load, options, on_trial);
   reporter.handle(agent::to_json(choice));
   for (const std::string& line : agent::to_lines(choice)) reporter.note(line);
   return {choice.experiment, agent::to_commented_toml(choice)};

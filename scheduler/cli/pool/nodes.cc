@@ -39,9 +39,9 @@ std::string work_text(const NodeStatusT& node) {
   return node.run == 0 ? "drained" : run + ", drains";
 }
 
-void print_nodes(const comm::control::NodeListT& answer, bool as_json) {
+void print_nodes(const comm::control::NodeListT& list, bool as_json) {
   if (as_json) {
-    for (const auto& node : answer.nodes) print_line(to_json(*node));
+    for (const auto& node : list.nodes) print_line(to_json(*node));
     return;
   }
   Table table({{"node", 9, false, 12},
@@ -54,7 +54,7 @@ void print_nodes(const comm::control::NodeListT& answer, bool as_json) {
                {"compute/step", 1},
                {"waiting", 6},
                {"version", 0}});
-  for (const auto& node : answer.nodes) {
+  for (const auto& node : list.nodes) {
     const bool measured = node->compute_seconds > 0;
     table.add({node->name, std::to_string(node->cores), scheduler::bytes_text(node->memory_bytes),
                fmt::format("{:.0f}", node->gflops), fmt::format("{:.1f}", node->memory_gbps),

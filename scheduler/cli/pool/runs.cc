@@ -71,9 +71,9 @@ std::string detail_text(const RunStatusT& run) {
 }
 
 void list(const PoolOptions& options) {
-  const auto answer = PoolClient(options.address()).list();
+  const auto list = PoolClient(options.address()).list();
   if (options.json) {
-    for (const auto& run : answer.runs) print_line(to_json(*run));
+    for (const auto& run : list.runs) print_line(to_json(*run));
     return;
   }
   Table table({{"run", 9},
@@ -86,7 +86,7 @@ void list(const PoolOptions& options) {
                {"submitted", 1, false},
                {"on", 0, false, 12},
                {"detail", 6, false, 20}});
-  for (const auto& run : answer.runs)
+  for (const auto& run : list.runs)
     table.add({std::to_string(run->run), run->name, run->submitter, scheduler::state_name(run->state),
                std::to_string(run->step), std::to_string(run->node_names.size()),
                fmt::format("{:.0f}", run->seconds), minute_of(run->submitted),
@@ -132,7 +132,7 @@ void wait_for_more() {
 
 void logs(const PoolOptions& options) {
   PoolClient client(options.address());
-  double patience = kAnswerSeconds;  // for a scheduler that may never have been there
+  double patience = kResponseSeconds;  // for a scheduler that may never have been there
   for (uint64_t offset = 0;;) {
     const comm::control::RunLogT log = client.log(options.run, options.node, offset, patience);
     if (options.json) {
@@ -165,7 +165,7 @@ void fetch(const PoolOptions& options) {
   fetch_record(address, options.run, out, check);
   const auto paths =
       fetch_checkpoints(address, options.run, out,
-                        {.tell = [&](const json& event) { reporter.handle(event); }, .check = check});
+                        {.report = [&](const json& event) { reporter.handle(event); }, .check = check});
   reporter.clear_progress();
   if (paths.empty())
     throw Error(fmt::format(

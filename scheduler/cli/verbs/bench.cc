@@ -308,7 +308,7 @@ void bench_data(const DataOptions& options) {
   const shard::Dataset data = prepared
                                   ? shard::Dataset::open(options.file)
                                   : shard::load_training_data(options.file, Normalize::kNone, encoding, {},
-                                                              tell_preparing(reporter, options.file));
+                                                              report_preparing(reporter, options.file));
   reporter.clear_progress();
   if (data.rows() == 0) throw FormatError(options.file + ": has no samples");
   for (const bench::DataRate& rate : bench::measure_prepared(data, options.batch, options.seconds))

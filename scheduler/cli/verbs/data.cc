@@ -61,7 +61,7 @@ void prepare(const PrepareOptions& options) {
     throw UsageError(options.in + ": is prepared already; give the text it was made of");
   require_writable(options.out, options.force, {options.in, options.like});
   Reporter reporter(options.json);
-  const shard::PrepareProgress progress = tell_preparing(reporter, options.in);
+  const shard::PrepareProgress progress = report_preparing(reporter, options.in);
   if (options.like.empty()) {
     const Normalize normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
     shard::prepare_training_data(options.in, normalize, options.reading.load(), options.out, progress,
@@ -199,7 +199,7 @@ Dataset open_any(const std::string& path, const Encoding& encoding) {
   if (shard::is_prepared(path)) return Dataset::open(path, true);
   Reporter reporter(false);
   Dataset data =
-      shard::load_training_data(path, Normalize::kNone, encoding, {}, tell_preparing(reporter, path));
+      shard::load_training_data(path, Normalize::kNone, encoding, {}, report_preparing(reporter, path));
   reporter.clear_progress();
   return data;
 }
@@ -331,13 +331,13 @@ std::vector<std::string> output_files(const SynthVerbOptions& given,
 }
 
 // Reports the progress of the work, as preparing text does.
-shard::SynthProgress tell_making(Reporter& reporter, const std::string& folder) {
-  return [tell = tell_preparing(reporter, folder)](uint64_t rows, uint64_t total) {
-    tell(rows, 0, static_cast<double>(rows) / static_cast<double>(total));
+shard::SynthProgress report_making(Reporter& reporter, const std::string& folder) {
+  return [report = report_preparing(reporter, folder)](uint64_t rows, uint64_t total) {
+    report(rows, 0, static_cast<double>(rows) / static_cast<double>(total));
   };
 }
 
-void tell_made(const std::string& train, uint64_t train_rows, const std::string& test, uint64_t test_rows) {
+void report_made(const std::string& train, uint64_t train_rows, const std::string& test, uint64_t test_rows) {
   print_line(ordered_json{{"event", "made"},
                           {"train", train},
                           {"train_rows", train_rows},
@@ -358,10 +358,10 @@ void synth_clicks(const CLI::App& verb, const SynthVerbOptions& given) {
   if (verb.count("--seed") > 0) options.seed = given.shape.seed;
   const std::vector<std::string> files = output_files(given, {"train.tsv", "test.tsv", "truth.json"});
   Reporter reporter(given.json);
-  const shard::ClickTruth truth =
-      shard::write_clicks(options, given.out, tell_making(reporter, given.out), existing_files(given.force));
+  const shard::ClickTruth truth = shard::write_clicks(options, given.out, report_making(reporter, given.out),
+                                                      existing_files(given.force));
   reporter.clear_progress();
-  if (given.json) return tell_made(files[0], options.rows_train, files[1], options.rows_test);
+  if (given.json) return report_made(files[0], options.rows_train, files[1], options.rows_test);
   std::printf("%s: %llu rows\n%s: %llu rows, %.1f %% of them clicks\n", files[0].c_str(),
               static_cast<unsigned long long>(options.rows_train), files[1].c_str(),
               static_cast<unsigned long long>(options.rows_test), 100 * truth.click_rate);
@@ -378,10 +378,10 @@ void synth(const CLI::App& verb, const SynthVerbOptions& given) {
       given.text ? output_files(given, {"train.mlt", "test.mlt", "train.txt", "test.txt"})
                  : output_files(given, {"train.mlt", "test.mlt"});
   Reporter reporter(given.json);
-  shard::write_synth(options, given.out, given.text, tell_making(reporter, given.out),
+  shard::write_synth(options, given.out, given.text, report_making(reporter, given.out),
                      existing_files(given.force));
   reporter.clear_progress();
-  if (given.json) return tell_made(files[0], options.rows_train, files[1], options.rows_test);
+  if (given.json) return report_made(files[0], options.rows_train, files[1], options.rows_test);
   std::cout << files[0] << ": " << options.rows_train << " rows\n"
             << files[1] << ": " << options.rows_test << " rows\n";
 }

@@ -38,13 +38,14 @@ std::string public_key_in(const std::string& path) {
   std::istringstream words(text);
   std::string first, rest;
   if (words >> first && comm::is_key(first) && !(words >> rest)) return comm::parse_key(first, path);
-  std::optional<std::string> told;
+  std::optional<std::string> public_key;
   try {
     const toml::table table = parse_toml(text);
-    if (!table.contains("secret")) told = table["public"].value<std::string>();
+    if (!table.contains("secret")) public_key = table["public"].value<std::string>();
   } catch (const toml::parse_error&) {  // its text could show the secret
   }
-  return told ? comm::parse_key(*told, path + ": 'public'") : comm::read_key_file(path).public_key;
+  return public_key ? comm::parse_key(*public_key, path + ": 'public'")
+                    : comm::read_key_file(path).public_key;
 }
 
 }  // namespace

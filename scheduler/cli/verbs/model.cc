@@ -79,7 +79,7 @@ class Input {
     }
     const shard::QueryEncoder& encoder = model_.query_encoder();
     auto stream = shard::LineReader::of_stream(options_.data);
-    const auto reader = purpose_ == Purpose::kAnswer ? encoder.open_questions(std::move(stream))
+    const auto reader = purpose_ == Purpose::kAnswer ? encoder.open_requests(std::move(stream))
                                                      : encoder.open(std::move(stream));
     model_.predict(*reader, options_.limit, k, mode(), count);
     Reporter reporter(false);
@@ -270,8 +270,8 @@ void plan(const PlanOptions& options) {
   // together, since they share its memory.
   const uint32_t cores = options.cores > 0 ? options.cores : agent::usable_cores();
   const uint32_t measured_cores = std::min(cores, agent::usable_cores());
-  const bool told = !options.gflops.empty() && !options.memory_gbps.empty();
-  const agent::Speed here = told ? agent::Speed{} : agent::measure_speed(measured_cores);
+  const bool declared = !options.gflops.empty() && !options.memory_gbps.empty();
+  const agent::Speed here = declared ? agent::Speed{} : agent::measure_speed(measured_cores);
   const auto speed_of = [&](const std::vector<double>& speeds, uint32_t node, double measured) {
     return speeds.empty() ? measured * cores / measured_cores : speeds[node % speeds.size()];
   };

@@ -76,7 +76,7 @@ void train_here(const PlacedRun& run, Reporter& reporter) {
       if (!reporter.failure().empty()) trainer.request_stop();
     });
   } catch (const Interrupted&) {
-    reporter.require_heard();
+    reporter.require_success();
     throw;  // the trainer has reported it already
   } catch (const Error& error) {
     reporter.handle({{"event", "failed"}, {"error", error.what()}});
@@ -85,7 +85,7 @@ void train_here(const PlacedRun& run, Reporter& reporter) {
     if (error.exit_code() == ExitCode::kUsage) throw UsageError(why);
     throw Error(why);
   }
-  reporter.require_heard();
+  reporter.require_success();
 }
 
 // Trains on a pool of processes. The pool keeps the files of the run, so that the run outlives a node, and

@@ -48,9 +48,7 @@ class Encoder {
     return open(LineReader(text));
   }
   // The samples of a text that a model is asked about and that has no labels. For most formats open() can tell.
-  virtual std::unique_ptr<SampleReader> open_questions(LineReader text) const {
-    return open(std::move(text));
-  }
+  virtual std::unique_ptr<SampleReader> open_requests(LineReader text) const { return open(std::move(text)); }
   // The samples of rows that a model of columns is asked about: a field for each of its Columns
   // (shard/data/encode/columns.h). Only for formats with columns.
   virtual std::unique_ptr<SampleReader> open_rows(CsvReader rows) const;

@@ -301,9 +301,9 @@ class WordsEncoder::Reader : public SampleReader {
   uint64_t position_ = 0, unknown_ = 0, rows_ = 0;
 };
 
-class WordsEncoder::QuestionReader : public SampleReader {
+class WordsEncoder::RequestReader : public SampleReader {
  public:
-  QuestionReader(const WordsEncoder& encoder, LineReader text) : encoder_(encoder), text_(std::move(text)) {}
+  RequestReader(const WordsEncoder& encoder, LineReader text) : encoder_(encoder), text_(std::move(text)) {}
 
   uint64_t features() const override { return encoder_.features(); }
   uint64_t labels() const override { return encoder_.words_.size(); }
@@ -350,8 +350,8 @@ class WordsEncoder::QuestionReader : public SampleReader {
   std::vector<float> counts_;  // how often each occurs
 };
 
-std::unique_ptr<SampleReader> WordsEncoder::open_questions(LineReader text) const {
-  return std::make_unique<QuestionReader>(*this, std::move(text));
+std::unique_ptr<SampleReader> WordsEncoder::open_requests(LineReader text) const {
+  return std::make_unique<RequestReader>(*this, std::move(text));
 }
 
 std::unique_ptr<SampleReader> WordsEncoder::open(LineReader text) const {

@@ -10,7 +10,7 @@
 //              the word; features are the words or, with words.positions, position and word:
 //              (distance - 1) * vocabulary + id
 //
-// Any line of running text gives samples with labels. In a question (open_questions) each line is one sample
+// Any line of running text gives samples with labels. In a question (open_requests) each line is one sample
 // without labels. Nothing but unknown words is left out.
 //
 //   skipgram   the words of the line -> what is around them
@@ -70,13 +70,13 @@ class WordsEncoder : public Encoder {
   std::vector<std::byte> state() const override;
   std::unique_ptr<SampleReader> open(LineReader text) const override;
   std::unique_ptr<SampleReader> open(WordReader words) const;
-  std::unique_ptr<SampleReader> open_questions(LineReader text) const override;
+  std::unique_ptr<SampleReader> open_requests(LineReader text) const override;
 
   const StringTable& words() const { return words_; }
 
  private:
   class Reader;
-  class QuestionReader;
+  class RequestReader;
 
   explicit WordsEncoder(const Encoding& options) : options_(options) {}
   bool has_positions() const { return options_.words.task == WordsTask::kNext && options_.words.positions; }

@@ -108,7 +108,7 @@ Dataset open_through_cache(const Text& text, const std::string& name, const Labe
   try {
     if (cache) return make_in_cache(text, *cache / name, selection, prepare);
   } catch (const WriteError& error) {
-    tell_no_cache(error.what());
+    warn_no_cache(error.what());
   }
   return open_once(text, selection, prepare);
 }
@@ -254,7 +254,7 @@ Dataset load_queries(const fs::path& path, Normalize normalize, std::span<const 
   try {
     if (cache) return checked(open_once(text, {}, prepare, *cache), path, normalize);
   } catch (const WriteError& error) {
-    tell_no_cache(error.what());
+    warn_no_cache(error.what());
   }
   return checked(open_once(text, {}, prepare), path, normalize);
 }

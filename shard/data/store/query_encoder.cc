@@ -64,9 +64,9 @@ std::unique_ptr<SampleReader> QueryEncoder::open(LineReader text) const {
   return std::make_unique<NormalisedReader>(encoder_->open(std::move(text)), normalize_);
 }
 
-std::unique_ptr<SampleReader> QueryEncoder::open_questions(LineReader text) const {
+std::unique_ptr<SampleReader> QueryEncoder::open_requests(LineReader text) const {
   if (!encoder_) return open_ids(std::move(text));
-  return std::make_unique<NormalisedReader>(encoder_->open_questions(std::move(text)), normalize_);
+  return std::make_unique<NormalisedReader>(encoder_->open_requests(std::move(text)), normalize_);
 }
 
 std::unique_ptr<SampleReader> QueryEncoder::open_texts(std::vector<std::string> texts,
@@ -82,7 +82,7 @@ std::unique_ptr<SampleReader> QueryEncoder::open_texts(std::vector<std::string> 
         text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
     lines.append(text).push_back('\n');
   }
-  return open_questions(LineReader::of_texts(std::move(lines), name));
+  return open_requests(LineReader::of_texts(std::move(lines), name));
 }
 
 std::unique_ptr<SampleReader> QueryEncoder::open_rows(std::vector<Row> rows, const std::string& name) const {

@@ -30,10 +30,10 @@ class QueryEncoder {
   const Encoding& encoding() const { return encoding_; }
   const Columns& columns() const { return columns_; }
 
-  // The samples of a text of the model's format. This must outlive the reader. open_questions() is for text
+  // The samples of a text of the model's format. This must outlive the reader. open_requests() is for text
   // that has no labels: where labels cannot be told from the rest, as in running text, a line is a sample.
   std::unique_ptr<SampleReader> open(LineReader text) const;
-  std::unique_ptr<SampleReader> open_questions(LineReader text) const;
+  std::unique_ptr<SampleReader> open_requests(LineReader text) const;
   // Questions in memory, a sample each: texts, or rows of columns(). Whatever a text or field holds, it is one;
   // line ends count as white space. `name` stands for them in messages. UsageError for what this model cannot read.
   std::unique_ptr<SampleReader> open_texts(std::vector<std::string> texts, const std::string& name) const;

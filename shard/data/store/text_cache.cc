@@ -62,7 +62,7 @@ std::optional<fs::path> text_cache_folder() {
   } else if (const auto home = variable("HOME"); !home.empty()) {
     folder = fs::path(home) / ".cache" / "modelet";
   } else {
-    tell_no_cache("neither MODELET_CACHE nor HOME is set");
+    warn_no_cache("neither MODELET_CACHE nor HOME is set");
     return std::nullopt;
   }
   std::error_code failure;
@@ -70,13 +70,13 @@ std::optional<fs::path> text_cache_folder() {
   if (!failure && !fs::is_directory(folder, failure))
     failure = std::make_error_code(std::errc::not_a_directory);
   if (!failure) return folder;
-  tell_no_cache(folder.string() + ": " + failure.message());
+  warn_no_cache(folder.string() + ": " + failure.message());
   return std::nullopt;
 }
 
-void tell_no_cache(const std::string& why) {
-  static std::once_flag told;
-  std::call_once(told, [&] {
+void warn_no_cache(const std::string& why) {
+  static std::once_flag warned;
+  std::call_once(warned, [&] {
     log_warning(
         "{}: prepared text is not kept, and is prepared again each time; set MODELET_CACHE to a folder that can be "
         "written to",

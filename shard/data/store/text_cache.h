@@ -8,12 +8,12 @@
 namespace modelet::shard {
 
 // $MODELET_CACHE, else $XDG_CACHE_HOME/modelet, else ~/.cache/modelet. Creates the folder if it is missing.
-// Nothing if that fails, or if no variable names one; tell_no_cache() then says so. UsageError if
+// Nothing if that fails, or if no variable names one; warn_no_cache() then says so. UsageError if
 // MODELET_CACHE_MIB is no size.
 std::optional<std::filesystem::path> text_cache_folder();
 
 // Says, once in a process, that prepared text is not kept, and why.
-void tell_no_cache(const std::string& why);
+void warn_no_cache(const std::string& why);
 
 // Call this when an entry "NAME.<16 hexadecimal digits>.mlt" of the cache was opened: it is now the last to
 // be removed. While all entries together have more than $MODELET_CACHE_MIB (default: 64 GiB), the least

@@ -23,7 +23,9 @@ class BreakingTransport final : public Transport {
   int size() const override { return inner_->size(); }
   uint64_t dropped_messages() const override { return inner_->dropped_messages(); }
   void interrupt(const std::string& reason) override { inner_->interrupt(reason); }
-  Heard when_connections_change(Heard heard) override { return std::exchange(heard_, std::move(heard)); }
+  ConnectionHandler when_connections_change(ConnectionHandler handler) override {
+    return std::exchange(handler_, std::move(handler));
+  }
 
   void send(std::span<const int> to, const RecycledPtr<Message>& message) override {
     for (const int& rank : to) {
@@ -35,8 +37,8 @@ class BreakingTransport final : public Transport {
     for (int peer = 0; peer < size(); ++peer)
       while (broken_[static_cast<size_t>(peer)]) {  // repeated messages may break the connection again
         broken_[static_cast<size_t>(peer)] = false;
-        heard_(peer, Connection::kEnded);
-        heard_(peer, Connection::kBack);
+        handler_(peer, Connection::kEnded);
+        handler_(peer, Connection::kBack);
       }
     return inner_->receive(timeout_seconds, frame);
   }
@@ -44,7 +46,7 @@ class BreakingTransport final : public Transport {
  private:
   std::unique_ptr<Transport> inner_;
   const Breaks breaks_;
-  Heard heard_;
+  ConnectionHandler handler_;
   uint64_t number_ = 0;
   std::vector<bool> broken_;  // [size]
 };

@@ -449,7 +449,7 @@ TEST_F(CurveTest, WhoChoosesARoutingIdIsShutOut) {
 TEST_F(CurveTest, AKeyMayMakeOnlySoManyConnectionsASecond) {
   zmq::context_t context;
   zmq::socket_t pull(context, zmq::socket_type::pull);
-  const auto gate = std::make_unique<GateKeeper>(context, pull, "test");
+  const auto gate = std::make_unique<Authenticator>(context, pull, "test");
   use_curve_server(pull, scheduler_);
   gate->open({.made_at_once = 3, .made_per_second = 1e-6}, [](const std::string&) { return ""; });
   pull.bind("tcp://127.0.0.1:*");

@@ -174,7 +174,7 @@ TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
     experiment_.exchange.codec = codec;
     const auto settle_at_the_end = [](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
       if (step == 8)
-        sync.settle(grid, step, false);
+        sync.synchronise_exactly(grid, step, false);
       else if (step % 3 == 0)
         sync.average(grid, step, false);
     };
@@ -215,10 +215,10 @@ class AveragingTest : public ReplicaSyncTest {
   }
   size_t cols() const { return experiment_.modelets.hidden_columns; }
 
-  // Runs `rounds` rounds: `change` on both replicas, then average(). In the last round settle() follows if
-  // `settle` is set.
+  // Runs `rounds` rounds: `change` on both replicas, then average(). In the last round synchronise_exactly() follows if
+  // `exact` is set.
   void average(int rounds, const std::function<void(Rank&, size_t replica, int round)>& change,
-               bool settle = false) {
+               bool synchronise_exactly = false) {
     experiment_.cluster.replicas = 2;
     ranks_ = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
     ranks_.push_back(
@@ -230,8 +230,8 @@ class AveragingTest : public ReplicaSyncTest {
       ReplicaSync sync(ranks_[self]->network);
       for (int round = 0; round < rounds; ++round) {
         change(*ranks_[self], self, round);
-        if (settle && round + 1 == rounds)
-          sync.settle(grid, static_cast<uint64_t>(round), false);
+        if (synchronise_exactly && round + 1 == rounds)
+          sync.synchronise_exactly(grid, static_cast<uint64_t>(round), false);
         else
           sync.average(grid, static_cast<uint64_t>(round), false);
       }

@@ -112,8 +112,8 @@ class SnapshotTest : public TrainerTest {
   }
 
   // Does what an agent does with a part: copies it, because the folder of the rank may be removed.
-  static WrittenSnapshot take(WrittenSnapshot snapshot, const fs::path& keeper) {
-    const fs::path folder = keeper / snapshot.folder.filename();
+  static WrittenSnapshot take(WrittenSnapshot snapshot, const fs::path& holder) {
+    const fs::path folder = holder / snapshot.folder.filename();
     fs::create_directories(folder);
     for (const std::string& name : snapshot.files) link_or_copy(snapshot.folder / name, folder / name);
     snapshot.folder = folder;

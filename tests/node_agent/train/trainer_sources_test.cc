@@ -16,10 +16,10 @@ class OwnSamples final : public SampleSource {
   OwnSamples(const TrainJob& job, fs::path train, const shard::Dataset& of_all, uint64_t steps)
       : test_(job.experiment.data.test), train_(std::move(train)), of_all_(of_all), steps_(steps) {}
 
-  shard::Dataset train(const std::vector<shard::NeuronRange>& neurons, const TellPreparing&) const override {
+  shard::Dataset train(const std::vector<shard::NeuronRange>& neurons, const OnPreparing&) const override {
     return shard::load_training_data(train_, Normalize::kNone, {}, {.neurons = neurons});
   }
-  shard::Dataset test(const shard::Dataset&, const TellPreparing&) const override {
+  shard::Dataset test(const shard::Dataset&, const OnPreparing&) const override {
     return shard::load_dataset(test_, Normalize::kNone);
   }
   void require_planned(const shard::Dataset& train, const shard::Dataset&) const override {

@@ -117,7 +117,7 @@ TEST(Reporter, DataOnItsWayHasAProgressLineToo) {
 TEST(Reporter, TellsHowFarThePreparationOfTextIs) {
   std::ostringstream machines, people;
   Reporter reporter(true, machines, people, {});
-  const auto tell = tell_preparing(reporter, "data/train.txt", 0);
+  const auto tell = report_preparing(reporter, "data/train.txt", 0);
   tell(0, 2 << 20, 0.25);
   tell(0, 4 << 20, 0.5);
   tell(10, 1 << 20, 0.125);  // a second pass, with a speed of its own
@@ -170,7 +170,7 @@ TEST(Reporter, ThePreparationOfATextTellsHowFarItIs) {
   std::ostringstream machines, people;
   Reporter reporter(true, machines, people, {});
   shard::prepare_training_data(train, Normalize::kNone, {}, folder / "train.mlt",
-                               tell_preparing(reporter, train, 0));
+                               report_preparing(reporter, train, 0));
   std::istringstream lines(machines.str());
   size_t fitted = 0, prepared = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -202,7 +202,7 @@ TEST(Reporter, TellsHowFarAnEvaluationIs) {
 TEST(Reporter, NothingIsToldOfShortPreparations) {
   std::ostringstream machines, people;
   Reporter reporter(true, machines, people, {});
-  tell_preparing(reporter, "data/train.txt", 1e6)(10, 10, 0.5);
+  report_preparing(reporter, "data/train.txt", 1e6)(10, 10, 0.5);
   EXPECT_EQ(machines.str(), "");
 }
 
@@ -277,7 +277,7 @@ TEST(Reporter, ALogThatCannotBeWrittenIsKeptInMind) {
   std::ostringstream machines, people;
   Reporter unmade(false, machines, people, {});
   unmade.record_in("/dev/null/run", "");
-  unmade.require_heard();
+  unmade.require_success();
   unmade.handle(kStarted);
   EXPECT_NE(unmade.failure(), "");
   EXPECT_THAT(people.str(), HasSubstr(unmade.failure())) << "told at once";
@@ -291,7 +291,7 @@ TEST(Reporter, ALogThatCannotBeWrittenIsKeptInMind) {
   full.handle(kStarted);
   full.handle({{"event", "checkpoint"}, {"step", 3}, {"path", "somewhere"}});
   try {
-    full.require_heard();
+    full.require_success();
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("log.jsonl"), HasSubstr("--resume somewhere")));
@@ -304,7 +304,7 @@ TEST(Reporter, AReaderThatIsGoneIsKeptInMind) {
   Reporter reporter(true, machines, people, {});
   reporter.handle(kStarted);
   EXPECT_NE(reporter.failure(), "");
-  EXPECT_THROW(reporter.require_heard(), Error);
+  EXPECT_THROW(reporter.require_success(), Error);
 }
 
 TEST(Reporter, StrangeEventsDoNoHarm) {

@@ -148,7 +148,7 @@ TEST(Prediction, SynchronisingTakesNoMoreMemoryThanThePlanSays) {
           // The modelets of the input layer share the clock of a row.
           for (size_t row = 0; row < p.rows(); ++row) p.clock(row) = 1;
         }
-        syncs[self]->settle(*grids[self], 1, false);
+        syncs[self]->synchronise_exactly(*grids[self], 1, false);
       });
       const auto measured = static_cast<double>(allocated_bytes() - before) / kReplicas;
       EXPECT_GE(static_cast<double>(planned), measured);

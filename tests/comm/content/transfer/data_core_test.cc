@@ -42,17 +42,17 @@ class DataCoreTest : public testing::Test {
     return content;
   }
 
-  DataCore::Answers ask(const std::string& peer, msg::ToSchedulerMessage message, double now = 0) {
+  DataCore::Replies ask(const std::string& peer, msg::ToSchedulerMessage message, double now = 0) {
     return core.handle(now, {.peer = peer, .sender = {}, .message = std::move(message)});
   }
-  DataCore::Answers offer(const std::string& peer, const Bytes& file, double now = 0) {
+  DataCore::Replies offer(const std::string& peer, const Bytes& file, double now = 0) {
     const Bytes encoded = manifest_of(file).encode();
     const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
     return ask(peer, msg::OfferT{{}, {first, first + encoded.size()}}, now);
   }
   // Returns the only answer. It must go to `peer` and be of this type.
   template <class T>
-  static T only(const DataCore::Answers& answers, const std::string& peer) {
+  static T only(const DataCore::Replies& answers, const std::string& peer) {
     EXPECT_THAT(answers, SizeIs(1));
     if (answers.size() != 1 || !std::holds_alternative<T>(answers[0].message)) {
       ADD_FAILURE() << "not this answer";
@@ -200,7 +200,7 @@ TEST_F(DataCoreTest, ThePlaceOfWhoIsGoneIsFree) {
 TEST_F(DataCoreTest, WhoCouldNotBeToldIsToldWithATick) {
   const Bytes file = file_of(1, 1);
   EXPECT_THAT(only<msg::WantedT>(offer("a", file), "a").chunks, SizeIs(1));
-  core.not_heard("a", address_of(file));
+  core.undelivered("a", address_of(file));
   EXPECT_THAT(only<msg::WantedT>(core.tick(1), "a").chunks, SizeIs(1));
   EXPECT_THAT(core.tick(2), IsEmpty());
 }
@@ -278,16 +278,16 @@ TEST_F(DataCoreTest, WhatIsClosedIsForOthersToFill) {
 
 class KeysTest : public DataCoreTest {
  protected:
-  static DataCore::Answers ask_as(DataCore& core, const std::string& key, const std::string& peer,
+  static DataCore::Replies ask_as(DataCore& core, const std::string& key, const std::string& peer,
                                   msg::ToSchedulerMessage message, double now = 0) {
     return core.handle(now, {.peer = peer, .sender = {Role::kUser, key}, .message = std::move(message)});
   }
-  static DataCore::Answers offer_as(DataCore& core, const std::string& key, const Bytes& file) {
+  static DataCore::Replies offer_as(DataCore& core, const std::string& key, const Bytes& file) {
     const Bytes encoded = manifest_of(file).encode();
     const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
     return ask_as(core, key, key, msg::OfferT{{}, {first, first + encoded.size()}});
   }
-  static DataCore::Answers put_as(DataCore& core, const std::string& key, const Bytes& file, uint32_t chunk) {
+  static DataCore::Replies put_as(DataCore& core, const std::string& key, const Bytes& file, uint32_t chunk) {
     const auto* first = reinterpret_cast<const uint8_t*>(file.data()) + size_t{chunk} * kChunk;
     return ask_as(core, key, key, msg::PutChunkT{{}, address_of(file), chunk, {first, first + kChunk}});
   }

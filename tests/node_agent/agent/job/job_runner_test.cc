@@ -79,7 +79,7 @@ class JobRunnerTest : public testing::Test {
   std::atomic<bool> checkpoint{false};
   Mailbox mailbox;
   const TemporaryFolder folder{"job-runner-test"};
-  SnapshotKeeper keeper{{.node = "a", .folder = folder.path() / "holder"}, [](const auto&) {}};
+  SnapshotService service{{.node = "a", .folder = folder.path() / "holder"}, [](const auto&) {}};
   JobRunner runner{description(),
                    {},
                    [this, ready = may_prepare.get_future().share()](TrainJob) {
@@ -87,7 +87,7 @@ class JobRunnerTest : public testing::Test {
                    },
                    {},
                    mailbox,
-                   {keeper}};
+                   {service}};
 };
 
 TEST_F(JobRunnerTest, AStoppedRunHasItsCheckpoint) {
@@ -137,7 +137,7 @@ TEST_F(JobRunnerTest, AfterAnAbortTheNextEpochPrepares) {
                   },
                   {},
                   mailbox,
-                  {keeper}};
+                  {service}};
   EXPECT_EQ(next<PreparedT>().epoch, 2u);
   other.start(endpoints);
   other.request_stop();
@@ -162,8 +162,8 @@ class ResumedJob final : public Job {
 };
 
 TEST_F(JobRunnerTest, StepsBeforeTheCheckpointDoNotCount) {
-  JobRunner other{description(), {},      [](TrainJob) { return std::make_unique<ResumedJob>(); }, {},
-                  mailbox,       {keeper}};
+  JobRunner other{description(), {},       [](TrainJob) { return std::make_unique<ResumedJob>(); }, {},
+                  mailbox,       {service}};
   next<PreparedT>();
   EXPECT_EQ(other.step(), 1000u);
   EXPECT_EQ(other.steps_here(), 0u);
@@ -195,9 +195,12 @@ TEST_F(JobRunnerTest, WhatALostPeerEndsMayBeTriedAgain) {
   runner.abort("enough");
   next<RunDoneT>();
   for (const bool of_a_peer : {true, false}) {
-    JobRunner other{
-        description(), {},      [of_a_peer](TrainJob) { return std::make_unique<FailingJob>(of_a_peer); }, {},
-        mailbox,       {keeper}};
+    JobRunner other{description(),
+                    {},
+                    [of_a_peer](TrainJob) { return std::make_unique<FailingJob>(of_a_peer); },
+                    {},
+                    mailbox,
+                    {service}};
     other.start(endpoints);
     const RunDoneT done = next<RunDoneT>();
     EXPECT_EQ(done.outcome, Outcome::Failed);
@@ -233,7 +236,7 @@ TEST_F(JobRunnerTest, ThePreparationOfTextIsReportedAndEndsWithTheRun) {
   prepare.node_names = {"office-17"};
   for (const bool stop : {true, false}) {
     JobRunner other{prepare, {},      [](TrainJob) { return std::make_unique<PreparingJob>(); },
-                    {},      mailbox, {keeper}};
+                    {},      mailbox, {service}};
     const auto message = next<comm::control::RunEventT>();
     EXPECT_EQ(message.kind, comm::control::EventKind::Preparing);
     const auto event = nlohmann::json::parse(message.json);
@@ -279,8 +282,8 @@ TEST_F(JobRunnerTest, MessagesDoNotWaitForAnIdleCore) {
   runner.abort("enough");
   next<RunDoneT>();
   std::set<int> policies;
-  JobRunner other{description(), {},      [&](TrainJob) { return std::make_unique<IdleJob>(policies); }, {},
-                  mailbox,       {keeper}};
+  JobRunner other{description(), {},       [&](TrainJob) { return std::make_unique<IdleJob>(policies); }, {},
+                  mailbox,       {service}};
   other.start(endpoints);
   EXPECT_EQ(next<RunDoneT>().outcome, Outcome::Ok);
   EXPECT_EQ(policies, std::set<int>{::sched_getscheduler(0)});
@@ -302,12 +305,12 @@ TEST_F(JobRunnerTest, WhatComesBeforeTheFirstStepGivesWayToo) {
   };
   throttle.allow(0);
   {
-    JobRunner other{description(), job, make, {}, mailbox, {keeper}};
+    JobRunner other{description(), job, make, {}, mailbox, {service}};
     other.abort("the agent is leaving");
     EXPECT_EQ(next<RunDoneT>().message, "the agent is leaving");
     EXPECT_FALSE(policy) << "no job was made";
   }
-  JobRunner other{description(), job, make, {}, mailbox, {keeper}};
+  JobRunner other{description(), job, make, {}, mailbox, {service}};
   is_allowed = true;
   throttle.allow(1);
   next<comm::control::RunEventT>();
@@ -324,8 +327,8 @@ TEST_F(JobRunnerTest, WhatStandsInAFileDoesNotTravel) {
   runner.abort("enough");
   next<RunDoneT>();
   const auto told = [&](const auto& error) {
-    JobRunner other{description(), {},      [&](TrainJob) -> std::unique_ptr<Job> { throw error; }, {},
-                    mailbox,       {keeper}};
+    JobRunner other{description(), {},       [&](TrainJob) -> std::unique_ptr<Job> { throw error; }, {},
+                    mailbox,       {service}};
     return next<RunDoneT>();
   };
   EXPECT_EQ(
@@ -346,7 +349,7 @@ TEST_F(JobRunnerTest, ForANodeWhoseAddressHasChangedAnotherMayDo) {
                   [](TrainJob) -> std::unique_ptr<Job> { throw Error("was made"); },
                   {.bind = "tcp://192.0.2.1:*"},  // an address for documentation (RFC 5737)
                   mailbox,
-                  {keeper}};
+                  {service}};
   const RunDoneT done = next<RunDoneT>();
   EXPECT_THAT(done.message, testing::HasSubstr("192.0.2.1"));
   EXPECT_TRUE(done.retry);

@@ -23,9 +23,9 @@ Sharding two_by_two(int rank) {
 }
 
 // What rank 1 receives when rank 0 sends these bytes. `stop`: whether rank 1 itself wishes to stop.
-StepNotice heard(bool stop, std::array<uint8_t, 2> sent) {
+StepRequests heard(bool stop, std::array<uint8_t, 2> sent) {
   auto groups = comm::make_inproc_groups(2, {.run = 1});
-  StepNotice notice{.stop = stop, .next_micro_batches = 3};
+  StepRequests notice{.stop = stop, .next_micro_batches = 3};
   comm::testing::run_ranks(groups, [&](comm::Group& group) {
     const Sharding sharding = two_by_two(group.rank());
     std::vector<float> rows(2 * 32, static_cast<float>(group.rank()));

@@ -61,7 +61,7 @@ TEST(Schedule, ReplicasAreOneWhereTheirModelIsNeeded) {
   train.checkpoint_every = 8;
   const Schedule schedule(train, kStepsPerEpoch, 3);
   using Sync = Schedule::Sync;
-  EXPECT_THAT(steps_with([&](uint64_t s) { return schedule.sync_after(s) == Sync::kSettle; }),
+  EXPECT_THAT(steps_with([&](uint64_t s) { return schedule.sync_after(s) == Sync::kExact; }),
               ElementsAre(8, 16, 20));
   EXPECT_THAT(steps_with([&](uint64_t s) { return schedule.sync_after(s) == Sync::kAverage; }),
               ElementsAre(3, 6, 9, 12, 15, 18));
@@ -77,7 +77,7 @@ TEST(Schedule, ReplicasSettleForSnapshotsThatStepsSay) {
   EXPECT_TRUE(alone.exchanges_after(7));
   EXPECT_FALSE(alone.exchanges_after(8));
   EXPECT_EQ(alone.sync_after(7), Sync::kNone);
-  EXPECT_EQ(replicas.sync_after(7), Sync::kSettle);
+  EXPECT_EQ(replicas.sync_after(7), Sync::kExact);
   EXPECT_EQ(replicas.sync_after(6), Sync::kAverage);
 }
 

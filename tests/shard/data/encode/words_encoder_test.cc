@@ -164,7 +164,7 @@ TEST(WordsEncoder, NextWordFromTheOnesBefore) {
 
 std::vector<OwnedSample> answers_to(const WordsEncoder& encoder, const std::string& questions) {
   const auto reader =
-      encoder.open_questions({std::make_unique<std::stringbuf>(questions, std::ios::in), "questions"});
+      encoder.open_requests({std::make_unique<std::stringbuf>(questions, std::ios::in), "questions"});
   std::vector<OwnedSample> samples;
   for (Sample sample; reader->next(sample);) {
     EXPECT_LT(sample.features.empty() ? 0 : sample.features.back(), reader->features());

@@ -1,4 +1,4 @@
-// CheckpointKeeper: finds the checkpoint from which a run continues, and writes, amends and removes
+// RunCheckpoints: finds the checkpoint from which a run continues, and writes, amends and removes
 // checkpoints. All ranks write their part, and rank 0 makes it a checkpoint
 // (shard/modelet/checkpoint_writer.h). Used by the training thread.
 //
@@ -28,13 +28,13 @@
 
 namespace modelet::agent {
 
-class CheckpointKeeper {
+class RunCheckpoints {
  public:
   // Opens the checkpoint from which the job continues. Throws UsageError if there is none or it belongs to
   // another run, and on rank 0 if the run's folder holds another run. Here and in restore(), the error
   // about a damaged checkpoint names the newest intact one of the run. `job` and `sharding` must outlive
   // this object.
-  CheckpointKeeper(const TrainJob& job, const Sharding& sharding);
+  RunCheckpoints(const TrainJob& job, const Sharding& sharding);
 
   // The state of the run that a checkpoint keeps besides the modelets.
   struct RunState {
@@ -100,16 +100,17 @@ class CheckpointKeeper {
 
   // The modelets that `rank` writes: the replicas share the work of writing.
   std::vector<ModeletSpec> written_by(int rank) const;
-  static std::string tried(Purpose purpose, comm::Tag& tag, const Wait& wait, const Attempt& attempt);
-  void written(uint64_t step, Purpose purpose, std::vector<std::string> files, const SnapshotSink& sink);
-  std::string attempt(Part& part, const RunState& state, Purpose purpose, shard::Network& network,
-                      const shard::Dataset& data, RankGrid& grid, const std::array<comm::Tag, 2>& tags);
-  std::string problem_of(const Numbers& told, const Part& part, uint64_t step, const RankGrid& grid) const;
+  static std::string with_retries(Purpose purpose, comm::Tag& tag, const Wait& wait, const Attempt& attempt);
+  void report_written(uint64_t step, Purpose purpose, std::vector<std::string> files,
+                      const SnapshotSink& sink);
+  std::string write_once(Part& part, const RunState& state, Purpose purpose, shard::Network& network,
+                         const shard::Dataset& data, RankGrid& grid, const std::array<comm::Tag, 2>& tags);
+  std::string problem_of(const Numbers& numbers, const Part& part, uint64_t step, const RankGrid& grid) const;
   Part failed_part(uint64_t step, const std::string& why) const;
   Part write_part(const RunState& state, shard::Network& network) const;
   void remove_partial(uint64_t step) const;
   void save_modelets(Part& part, const RunState& state, shard::Network& network) const;
-  Numbers tell(const Part& part, const RunState& state, RankGrid& grid, comm::Tag tag) const;
+  Numbers exchange_numbers(const Part& part, const RunState& state, RankGrid& grid, comm::Tag tag) const;
   shard::CheckpointIndex index_of(const RunState& state, const Numbers& all) const;
   void publish(Part& part, shard::CheckpointIndex index, shard::Network& network, const shard::Dataset& data);
   Numbers all_succeed(const Part& part, RankGrid& grid, comm::Tag tag) const;

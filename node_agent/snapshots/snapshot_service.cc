@@ -1,4 +1,4 @@
-#include "node_agent/snapshots/snapshot_keeper.h"
+#include "node_agent/snapshots/snapshot_service.h"
 
 #include <algorithm>
 #include <atomic>
@@ -33,7 +33,7 @@ constexpr const char* kLimit = "--snapshot-mib of the agent";
 constexpr uint64_t kSchedulersLimit = uint64_t{1} << 60;  // no limit: the scheduler limits its store
 
 // Leaves half of the disk to runs and to whoever else writes there.
-KeeperOptions fitting_its_disk(KeeperOptions options) {
+SnapshotServiceOptions fitting_its_disk(SnapshotServiceOptions options) {
   std::error_code unknown;
   std::filesystem::create_directories(options.folder, unknown);
   const auto space = std::filesystem::space(options.folder, unknown);
@@ -41,7 +41,7 @@ KeeperOptions fitting_its_disk(KeeperOptions options) {
   return options;
 }
 
-comm::DataServerOptions data_options(const KeeperOptions& options) {
+comm::DataServerOptions data_options(const SnapshotServiceOptions& options) {
   constexpr size_t kMostOpen = 2048, kMostOpenOfKey = 1024;  // files of snapshots
   constexpr double kCloseSeconds = 60;
   return {.store = options.folder,
@@ -56,7 +56,7 @@ comm::DataServerOptions data_options(const KeeperOptions& options) {
                     .remedy = "take it from another holder"}};
 }
 
-OwnSnapshots::Group as_own_group(const SnapshotKeeper::Group& group) {
+OwnSnapshots::Group as_own_group(const SnapshotService::Group& group) {
   OwnSnapshots::Group own{.pool = group.pool,
                           .run = group.run,
                           .epoch = group.epoch,
@@ -78,9 +78,9 @@ std::map<std::string, std::string> by_address(const std::map<comm::ContentId, st
 
 }  // namespace
 
-class SnapshotKeeper::Impl {
+class SnapshotService::Impl {
  public:
-  Impl(KeeperOptions options, Held held)
+  Impl(SnapshotServiceOptions options, Held held)
       : options_(fitting_its_disk(std::move(options))),
         pace_(0, options_.sending),
         policy_(options_.bytes / 2),
@@ -118,7 +118,7 @@ class SnapshotKeeper::Impl {
   }
 
   ~Impl() {
-    ask([this] { stop_ = true; });
+    post([this] { stop_ = true; });
     thread_.join();
   }
 
@@ -130,13 +130,13 @@ class SnapshotKeeper::Impl {
     std::erase_if(group.holders, [this](const msg::HolderT& holder) { return holder.node == options_.node; });
     const auto held = policy_.held();
     policy_.name(group.pool, group.run, group.holders);
-    // The question under the same lock: note_held_steps() must not bring back steps of the former group.
+    // Asked under the same lock: note_held_steps() must not bring back steps of the former group.
     const std::lock_guard lock(mutex_);
     const bool is_other_run = group.pool != group_.pool || group.run != group_.run;
     group_ = group;
     held_steps_.clear();
     stable_step_ = group.from_step;
-    ask_locked([this, is_other_run, held, group = std::move(group)] {
+    post_locked([this, is_other_run, held, group = std::move(group)] {
       if (is_other_run) removals_.leave_to_others(own_.contents(), held);
       pace_.set(group.bytes_per_second);
       links_.name(group.holders, group.store);
@@ -152,7 +152,7 @@ class SnapshotKeeper::Impl {
       group_.store = store;
       group = group_;
     }
-    ask([this, group = std::move(group)] { links_.name(group.holders, group.store); });
+    post([this, group = std::move(group)] { links_.name(group.holders, group.store); });
   }
 
   void admit(const std::vector<msg::HolderT>& holders) { policy_.admit(holders); }
@@ -178,21 +178,21 @@ class SnapshotKeeper::Impl {
                               .check = check,
                               .let_go = [this](const std::string& address) { server_->close({address}); },
                               .local_store = local_store_.get()});
-    ask([this, run = group.run, step = snapshot.step, keep = snapshot.keep, folder,
-         files = std::move(files)] {
+    post([this, run = group.run, step = snapshot.step, keep = snapshot.keep, folder,
+          files = std::move(files)] {
       for (const HeldFile& file : files) removals_.take_back(file.content);
       own_.brought(run, step, keep, folder, files);
     });
   }
 
   void hurry() {
-    ask([this] { pace_.set(0); });
+    post([this] { pace_.set(0); });
   }
 
   void take(uint64_t step, bool keep, std::filesystem::path folder, std::vector<std::string> files) {
     const std::lock_guard lock(mutex_);
-    is_sending_ = true;  // under the same lock as the question, or note_held_steps() might take it back
-    ask_locked([this, step, keep, folder = std::move(folder), files = std::move(files)] {
+    is_sending_ = true;  // under the same lock as the task, or note_held_steps() might take it back
+    post_locked([this, step, keep, folder = std::move(folder), files = std::move(files)] {
       own_.take(step, keep, folder, files);
     });
   }
@@ -202,7 +202,7 @@ class SnapshotKeeper::Impl {
       const std::lock_guard lock(mutex_);
       if (run == group_.run) stable_step_ = std::max(stable_step_, step);
     }
-    ask([this, run, step] {
+    post([this, run, step] {
       own_.stable(run, step);
       std::vector<std::string> forgotten;
       for (const comm::ContentId& file : policy_.forget_before(run, step)) {
@@ -246,13 +246,13 @@ class SnapshotKeeper::Impl {
     return reason;
   }
 
-  // Lets the keeper's thread do something. Work under way is cut short, and continues afterwards.
-  void ask(std::function<void()> question) {
+  // Lets the service's thread do something. Work under way is cut short, and continues afterwards.
+  void post(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
-    ask_locked(std::move(question));
+    post_locked(std::move(task));
   }
-  void ask_locked(std::function<void()> question) {
-    asked_.push_back(std::move(question));
+  void post_locked(std::function<void()> task) {
+    tasks_.push_back(std::move(task));
     is_asked_ = true;
     changed_.notify_all();
   }
@@ -262,7 +262,7 @@ class SnapshotKeeper::Impl {
 
   void run() {
     while (!stop_) {
-      for (const auto& question : wait_for_questions()) question();
+      for (const auto& task : wait_for_work()) task();
       const auto task = stop_ ? std::nullopt : sender_.next();  // may report, and forget
       note_held_steps();
       remove_unneeded();
@@ -274,17 +274,17 @@ class SnapshotKeeper::Impl {
     }
   }
 
-  std::deque<std::function<void()>> wait_for_questions() {
+  std::deque<std::function<void()>> wait_for_work() {
     std::unique_lock lock(mutex_);
-    if (!sender_.has_work()) changed_.wait_for(lock, Seconds(kTurn), [this] { return !asked_.empty(); });
+    if (!sender_.has_work()) changed_.wait_for(lock, Seconds(kTurn), [this] { return !tasks_.empty(); });
     is_asked_ = false;
-    return std::exchange(asked_, {});
+    return std::exchange(tasks_, {});
   }
 
   void note_held_steps() {
     const std::lock_guard lock(mutex_);
-    is_sending_ = own_.is_sending() || !asked_.empty();
-    if (!asked_.empty() || held_steps_ == own_.held_steps()) return;  // a question may be that of a new group
+    is_sending_ = own_.is_sending() || !tasks_.empty();
+    if (!tasks_.empty() || held_steps_ == own_.held_steps()) return;  // a task may be that of a new group
     held_steps_ = own_.held_steps();
     changed_.notify_all();
   }
@@ -312,13 +312,13 @@ class SnapshotKeeper::Impl {
     });
   }
 
-  const KeeperOptions options_;
-  comm::Pace pace_;  // used by the keeper's thread
+  const SnapshotServiceOptions options_;
+  comm::Pace pace_;  // used by the service's thread
   HolderPolicy policy_;
   comm::ContentStore store_;
   std::string public_key_;
 
-  // Used by the keeper's thread only.
+  // Used by the service's thread only.
   LogLimit disk_errors_;
   HolderLinks links_;
   const std::unique_ptr<comm::ContentStore> local_store_;
@@ -329,7 +329,7 @@ class SnapshotKeeper::Impl {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::deque<std::function<void()>> asked_;  // what the keeper's thread is to do
+  std::deque<std::function<void()>> tasks_;  // what the service's thread is to do
   std::atomic<bool> is_asked_{false};
   Group group_;
   std::set<uint64_t> held_steps_;
@@ -339,29 +339,29 @@ class SnapshotKeeper::Impl {
   std::thread thread_;
 };
 
-SnapshotKeeper::SnapshotKeeper(KeeperOptions options, Held held)
+SnapshotService::SnapshotService(SnapshotServiceOptions options, Held held)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(held))) {}
-SnapshotKeeper::~SnapshotKeeper() = default;
+SnapshotService::~SnapshotService() = default;
 
-const std::string& SnapshotKeeper::endpoint() const { return impl_->endpoint(); }
-const std::string& SnapshotKeeper::public_key() const { return impl_->public_key(); }
-std::string SnapshotKeeper::fetch_key() const { return impl_->fetch_key(); }
-void SnapshotKeeper::begin(const Group& group) { impl_->begin(group); }
-void SnapshotKeeper::store_at(const msg::SchedulerAddress& store) { impl_->store_at(store); }
-void SnapshotKeeper::admit(const std::vector<msg::HolderT>& holders) { impl_->admit(holders); }
-void SnapshotKeeper::bring(const comm::Snapshot& snapshot, std::span<const std::string> names,
-                           const std::filesystem::path& folder, const std::function<void()>& check) {
+const std::string& SnapshotService::endpoint() const { return impl_->endpoint(); }
+const std::string& SnapshotService::public_key() const { return impl_->public_key(); }
+std::string SnapshotService::fetch_key() const { return impl_->fetch_key(); }
+void SnapshotService::begin(const Group& group) { impl_->begin(group); }
+void SnapshotService::store_at(const msg::SchedulerAddress& store) { impl_->store_at(store); }
+void SnapshotService::admit(const std::vector<msg::HolderT>& holders) { impl_->admit(holders); }
+void SnapshotService::bring(const comm::Snapshot& snapshot, std::span<const std::string> names,
+                            const std::filesystem::path& folder, const std::function<void()>& check) {
   impl_->bring(snapshot, names, folder, check);
 }
-void SnapshotKeeper::take(uint64_t step, bool keep, const std::filesystem::path& folder,
-                          std::vector<std::string> files) {
+void SnapshotService::take(uint64_t step, bool keep, const std::filesystem::path& folder,
+                           std::vector<std::string> files) {
   impl_->take(step, keep, folder, std::move(files));
 }
-void SnapshotKeeper::stable(uint64_t run, uint64_t step) { impl_->stable(run, step); }
-bool SnapshotKeeper::is_stable(uint64_t step) const { return impl_->is_stable(step); }
-void SnapshotKeeper::hurry() { impl_->hurry(); }
-bool SnapshotKeeper::is_sending() const { return impl_->is_sending(); }
-bool SnapshotKeeper::wait_until_held(uint64_t step, double seconds) const {
+void SnapshotService::stable(uint64_t run, uint64_t step) { impl_->stable(run, step); }
+bool SnapshotService::is_stable(uint64_t step) const { return impl_->is_stable(step); }
+void SnapshotService::hurry() { impl_->hurry(); }
+bool SnapshotService::is_sending() const { return impl_->is_sending(); }
+bool SnapshotService::wait_until_held(uint64_t step, double seconds) const {
   return impl_->wait_until_held(step, seconds);
 }
 

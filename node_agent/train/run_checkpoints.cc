@@ -1,4 +1,4 @@
-#include "node_agent/train/checkpoint_keeper.h"
+#include "node_agent/train/run_checkpoints.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -28,7 +28,7 @@ using shard::CheckpointWriter;
 constexpr const char *kBestFolder = "best", *kOfRanks = "ranks";  // kOfRanks: a name in the index's `extra`
 
 // A rank tells whether it has written its part, then its numbers, then its digests. Its numbers begin here.
-constexpr size_t kToldFirst = 1;
+constexpr size_t kLeadingNumbers = 1;
 
 constexpr int kWarnEvery = 30;  // attempts to write a result
 // Ranks whose disks are faster wait this many times longer than in a step before they miss a rank that still
@@ -58,7 +58,7 @@ shard::Checkpoint open_checkpoint(const fs::path& folder) {
 
 }  // namespace
 
-CheckpointKeeper::CheckpointKeeper(const TrainJob& job, const Sharding& sharding)
+RunCheckpoints::RunCheckpoints(const TrainJob& job, const Sharding& sharding)
     : job_(job), sharding_(sharding), checkpoints_(job.out / "checkpoints") {
   if (!job.resume.empty()) folder_ = shard::find_checkpoint(job.resume);
   if (job.rank == 0 && !job.private_folder) shard::require_one_run(job.out, folder_);
@@ -67,7 +67,7 @@ CheckpointKeeper::CheckpointKeeper(const TrainJob& job, const Sharding& sharding
   require_same_run(*resumed_, job);
 }
 
-std::optional<CheckpointKeeper::RunState> CheckpointKeeper::restore(shard::Network& network) const {
+std::optional<RunCheckpoints::RunState> RunCheckpoints::restore(shard::Network& network) const {
   if (!resumed_) {
     network.initialise();
     return std::nullopt;
@@ -84,7 +84,7 @@ std::optional<CheckpointKeeper::RunState> CheckpointKeeper::restore(shard::Netwo
   return RunState{index.step, index.best_step, std::move(extra), std::move(of_ranks)};
 }
 
-void CheckpointKeeper::take_folder(uint64_t best_step) {
+void RunCheckpoints::take_folder(uint64_t best_step) {
   const fs::path resumed = resumed_ ? resumed_->folder() : fs::path();
   if (!job_.private_folder) {
     if (job_.rank != 0) return;
@@ -105,7 +105,7 @@ void CheckpointKeeper::take_folder(uint64_t best_step) {
 
 // Removes parts after the step that the run goes on from: they are written again. Other nodes have what the
 // run may still need of them.
-void CheckpointKeeper::remove_parts_of_former_groups() {
+void RunCheckpoints::remove_parts_of_former_groups() {
   for (const shard::StepFolder& folder : shard::complete_before(checkpoints_, UINT64_MAX)) {
     if (folder.step > resumed_step())
       shard::remove_tree(folder.path);
@@ -114,16 +114,16 @@ void CheckpointKeeper::remove_parts_of_former_groups() {
   }
 }
 
-bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Network& network,
-                             const shard::Dataset& data, RankGrid& grid, comm::Tag tag,
-                             const SnapshotSink& sink, const Wait& wait) {
+bool RunCheckpoints::write(const RunState& state, Purpose purpose, shard::Network& network,
+                           const shard::Dataset& data, RankGrid& grid, comm::Tag tag,
+                           const SnapshotSink& sink, const Wait& wait) {
   network.output().wait_for_rehash();
   Part part;
-  const std::string problem = tried(purpose, tag, wait, [&](comm::Tag first, comm::Tag second) {
-    return attempt(part, state, purpose, network, data, grid, {first, second});
+  const std::string problem = with_retries(purpose, tag, wait, [&](comm::Tag first, comm::Tag second) {
+    return write_once(part, state, purpose, network, data, grid, {first, second});
   });
   if (problem.empty()) {
-    written(state.step, purpose, std::move(part.files), sink);
+    report_written(state.step, purpose, std::move(part.files), sink);
   } else {
     log_warning("{}; the run goes on without this {}", problem,
                 purpose == Purpose::kSnapshot ? "snapshot" : "checkpoint");
@@ -134,7 +134,7 @@ bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Netw
 }
 
 // In a shared folder, rank 0 removes what all have written.
-void CheckpointKeeper::remove_partial(uint64_t step) const {
+void RunCheckpoints::remove_partial(uint64_t step) const {
   std::error_code ignored;
   if (job_.private_folder || job_.rank == 0)
     fs::remove_all(checkpoints_ / shard::partial_name(step), ignored);
@@ -142,8 +142,8 @@ void CheckpointKeeper::remove_partial(uint64_t step) const {
 
 // Calls `attempt` with the tags of its two rounds. It returns why it failed; then a result is tried again after
 // a wait. `tag` becomes the next one. Returns why the last attempt failed; empty: it did not.
-std::string CheckpointKeeper::tried(Purpose purpose, comm::Tag& tag, const Wait& wait,
-                                    const Attempt& attempt) {
+std::string RunCheckpoints::with_retries(Purpose purpose, comm::Tag& tag, const Wait& wait,
+                                         const Attempt& attempt) {
   const auto next_tag = [&] { return std::exchange(tag, {tag.step, static_cast<uint16_t>(tag.round + 1)}); };
   for (int failures = 0;;) {
     const comm::Tag first = next_tag(), second = next_tag();
@@ -156,8 +156,8 @@ std::string CheckpointKeeper::tried(Purpose purpose, comm::Tag& tag, const Wait&
   }
 }
 
-void CheckpointKeeper::written(uint64_t step, Purpose purpose, std::vector<std::string> files,
-                               const SnapshotSink& sink) {
+void RunCheckpoints::report_written(uint64_t step, Purpose purpose, std::vector<std::string> files,
+                                    const SnapshotSink& sink) {
   written_step_ = step;
   if (!job_.private_folder) return;
   if (sink)
@@ -166,7 +166,7 @@ void CheckpointKeeper::written(uint64_t step, Purpose purpose, std::vector<std::
 }
 
 // Removes old parts of checkpoints. Other nodes have them; they also remove snapshots.
-void CheckpointKeeper::remove_old_parts() {
+void RunCheckpoints::remove_old_parts() {
   std::erase(checkpoint_steps_, written_step_);
   checkpoint_steps_.push_back(written_step_);
   std::error_code ignored;  // it is removed with the run's folder at the latest
@@ -180,14 +180,14 @@ void CheckpointKeeper::remove_old_parts() {
 // that fails still takes part in what follows, so that the others are told. All ranks learn whether a result
 // is in place on all, because the last attempt must be the same for all, and whether rank 0 has put a
 // checkpoint in a shared folder in place.
-std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose purpose,
-                                      shard::Network& network, const shard::Dataset& data, RankGrid& grid,
-                                      const std::array<comm::Tag, 2>& tags) {
+std::string RunCheckpoints::write_once(Part& part, const RunState& state, Purpose purpose,
+                                       shard::Network& network, const shard::Dataset& data, RankGrid& grid,
+                                       const std::array<comm::Tag, 2>& tags) {
   if (part.writer)
     part.problem.clear();
   else
     part = write_part(state, network);
-  const Numbers all = tell(part, state, grid, tags[0]);
+  const Numbers all = exchange_numbers(part, state, grid, tags[0]);
   std::string problem = problem_of(all, part, state.step, grid);
   if (!problem.empty()) return problem;
   try {
@@ -203,19 +203,18 @@ std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose
 }
 
 // Returns 1 for each rank that has succeeded, else 0, when all ranks have called it.
-CheckpointKeeper::Numbers CheckpointKeeper::all_succeed(const Part& part, RankGrid& grid,
-                                                        comm::Tag tag) const {
+RunCheckpoints::Numbers RunCheckpoints::all_succeed(const Part& part, RankGrid& grid, comm::Tag tag) const {
   const uint64_t own = part.problem.empty() ? 1 : 0;
   const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);
   return grid.all_gather_numbers(tag, std::span(&own, 1), counts, kPatience);
 }
 
-// `told`: each rank's first number is 0 if it has failed.
-std::string CheckpointKeeper::problem_of(const Numbers& told, const Part& part, uint64_t step,
-                                         const RankGrid& grid) const {
+// `numbers`: each rank's first number is 0 if it has failed.
+std::string RunCheckpoints::problem_of(const Numbers& numbers, const Part& part, uint64_t step,
+                                       const RankGrid& grid) const {
   std::string problem;
   for (int rank = 0; rank < job_.size; ++rank) {
-    if (told[static_cast<size_t>(rank)][0] != 0) continue;
+    if (numbers[static_cast<size_t>(rank)][0] != 0) continue;
     const bool is_own = rank == job_.rank;  // of the others only the node is known
     if (problem.empty() || is_own)
       problem = grid.node_name(rank) + " could not write its part of the state after step " +
@@ -226,7 +225,7 @@ std::string CheckpointKeeper::problem_of(const Numbers& told, const Part& part, 
 
 // Removes what was written of the part, so that it takes no room until the next attempt. In a shared folder it
 // stays: what others have written there is good.
-CheckpointKeeper::Part CheckpointKeeper::failed_part(uint64_t step, const std::string& why) const {
+RunCheckpoints::Part RunCheckpoints::failed_part(uint64_t step, const std::string& why) const {
   std::error_code ignored;
   if (job_.private_folder) fs::remove_all(checkpoints_ / shard::partial_name(step), ignored);
   Part part;
@@ -235,7 +234,7 @@ CheckpointKeeper::Part CheckpointKeeper::failed_part(uint64_t step, const std::s
   return part;
 }
 
-CheckpointKeeper::Part CheckpointKeeper::write_part(const RunState& state, shard::Network& network) const {
+RunCheckpoints::Part RunCheckpoints::write_part(const RunState& state, shard::Network& network) const {
   Part part;
   try {
     save_modelets(part, state, network);
@@ -251,7 +250,7 @@ CheckpointKeeper::Part CheckpointKeeper::write_part(const RunState& state, shard
   return part;
 }
 
-void CheckpointKeeper::save_modelets(Part& part, const RunState& state, shard::Network& network) const {
+void RunCheckpoints::save_modelets(Part& part, const RunState& state, shard::Network& network) const {
   part.writer.emplace(
       checkpoints_, state.step,
       job_.private_folder ? CheckpointWriter::Folder::kPrivate : CheckpointWriter::Folder::kShared);
@@ -270,20 +269,20 @@ void CheckpointKeeper::save_modelets(Part& part, const RunState& state, shard::N
   }
 }
 
-CheckpointKeeper::Numbers CheckpointKeeper::tell(const Part& part, const RunState& state, RankGrid& grid,
-                                                 comm::Tag tag) const {
+RunCheckpoints::Numbers RunCheckpoints::exchange_numbers(const Part& part, const RunState& state,
+                                                         RankGrid& grid, comm::Tag tag) const {
   const std::vector<double>& own = state.of_ranks.front();
   std::vector<uint64_t> numbers = {part.problem.empty() ? uint64_t{1} : 0};
   for (const double number : own) numbers.push_back(std::bit_cast<uint64_t>(number));
   numbers.insert(numbers.end(), part.digests.begin(), part.digests.end());
   std::vector<size_t> counts;
   for (int rank = 0; rank < job_.size; ++rank)
-    counts.push_back(kToldFirst + own.size() + 2 * written_by(rank).size());
+    counts.push_back(kLeadingNumbers + own.size() + 2 * written_by(rank).size());
   return grid.all_gather_numbers(tag, numbers, counts, kPatience);
 }
 
 // The index. It is the same on all ranks, except for what only rank 0 knows.
-shard::CheckpointIndex CheckpointKeeper::index_of(const RunState& state, const Numbers& all) const {
+shard::CheckpointIndex RunCheckpoints::index_of(const RunState& state, const Numbers& all) const {
   shard::CheckpointIndex index{.modelet_version = kVersion,
                                .step = state.step,
                                .best_step = state.best_step,
@@ -291,11 +290,11 @@ shard::CheckpointIndex CheckpointKeeper::index_of(const RunState& state, const N
                                .shape = job_.shape};
   index.shape.train_rows += earlier_rows();
   json rows = json::array();
-  const size_t first_digest = kToldFirst + state.of_ranks.front().size();
+  const size_t first_digest = kLeadingNumbers + state.of_ranks.front().size();
   for (int rank = 0; rank < job_.size; ++rank) {
     const std::vector<uint64_t>& numbers = all[static_cast<size_t>(rank)];
     json row = json::array();
-    for (size_t i = kToldFirst; i < first_digest; ++i) row.push_back(std::bit_cast<double>(numbers[i]));
+    for (size_t i = kLeadingNumbers; i < first_digest; ++i) row.push_back(std::bit_cast<double>(numbers[i]));
     rows.push_back(std::move(row));
     size_t i = first_digest;
     for (const ModeletSpec& spec : written_by(rank)) {
@@ -311,8 +310,8 @@ shard::CheckpointIndex CheckpointKeeper::index_of(const RunState& state, const N
 }
 
 // Rank 0 makes the checkpoint visible. In a private folder each rank does so with its part.
-void CheckpointKeeper::publish(Part& part, shard::CheckpointIndex index, shard::Network& network,
-                               const shard::Dataset& data) {
+void RunCheckpoints::publish(Part& part, shard::CheckpointIndex index, shard::Network& network,
+                             const shard::Dataset& data) {
   if (!part.committed) commit(part, std::move(index), data);
   const shard::CheckpointIndex& done = *part.committed;
   if (job_.private_folder && job_.experiment.data.validation > 0 && done.best_step == done.step)
@@ -320,7 +319,7 @@ void CheckpointKeeper::publish(Part& part, shard::CheckpointIndex index, shard::
   part.published = true;
 }
 
-void CheckpointKeeper::commit(Part& part, shard::CheckpointIndex index, const shard::Dataset& data) {
+void RunCheckpoints::commit(Part& part, shard::CheckpointIndex index, const shard::Dataset& data) {
   folder_ = part.writer->folder();
   of_ranks_ = json::parse(index.extra).at(kOfRanks);
   largest_part_ = 0;
@@ -350,7 +349,7 @@ void CheckpointKeeper::commit(Part& part, shard::CheckpointIndex index, const sh
 
 // The weights that were just written are the best. Peers in other replicas may have written some of those
 // that this rank holds, so this rank writes these itself.
-void CheckpointKeeper::keep_best(const shard::CheckpointIndex& index, shard::Network& network) {
+void RunCheckpoints::keep_best(const shard::CheckpointIndex& index, shard::Network& network) {
   const CheckpointWriter writer(job_.out / kBestFolder, index.step, CheckpointWriter::Folder::kPrivate);
   try {
     for (const auto& modelet : network.modelets()) {
@@ -368,7 +367,7 @@ void CheckpointKeeper::keep_best(const shard::CheckpointIndex& index, shard::Net
 }
 
 // Takes the best weights from the snapshot that the run goes on from.
-void CheckpointKeeper::bring_best(uint64_t step) {
+void RunCheckpoints::bring_best(uint64_t step) {
   const CheckpointWriter writer(job_.out / kBestFolder, step, CheckpointWriter::Folder::kPrivate);
   const std::string prefix = step == resumed_->index().step ? "" : kBestPrefix;
   const auto bring = [&](const std::string& name) { writer.add(resumed_->folder() / (prefix + name), name); };
@@ -377,16 +376,16 @@ void CheckpointKeeper::bring_best(uint64_t step) {
   take_best(writer, nullptr);
 }
 
-void CheckpointKeeper::take_best(const CheckpointWriter& writer, const shard::CheckpointIndex* index) {
+void RunCheckpoints::take_best(const CheckpointWriter& writer, const shard::CheckpointIndex* index) {
   best_ = writer.commit_part(index);
   for (const shard::StepFolder& folder : shard::step_folders(best_.parent_path()))
     if (folder.path != best_) shard::remove_tree(folder.path);
 }
 
-void CheckpointKeeper::amend(const RunState& state, Purpose purpose, RankGrid& grid, comm::Tag tag,
-                             const Wait& wait) const {
+void RunCheckpoints::amend(const RunState& state, Purpose purpose, RankGrid& grid, comm::Tag tag,
+                           const Wait& wait) const {
   Part part;
-  const std::string problem = tried(purpose, tag, wait, [&](comm::Tag first, comm::Tag) {
+  const std::string problem = with_retries(purpose, tag, wait, [&](comm::Tag first, comm::Tag) {
     part.problem.clear();
     try {
       if (job_.rank == 0) amend_index(state);
@@ -399,14 +398,14 @@ void CheckpointKeeper::amend(const RunState& state, Purpose purpose, RankGrid& g
     log_warning("{}; a run that goes on from step {} will evaluate it again", problem, state.step);
 }
 
-void CheckpointKeeper::amend_index(const RunState& state) const {
+void RunCheckpoints::amend_index(const RunState& state) const {
   json extra = state.extra;
   extra[kOfRanks] = of_ranks_;
   shard::amend_checkpoint(folder_, state.best_step, extra.dump(), job_.experiment.train.keep_checkpoints);
 }
 
-void CheckpointKeeper::return_to(uint64_t best_step, uint64_t step, shard::Network& network, RankGrid& grid,
-                                 comm::Tag tag) {
+void RunCheckpoints::return_to(uint64_t best_step, uint64_t step, shard::Network& network, RankGrid& grid,
+                               comm::Tag tag) {
   folder_ = shard::checkpoint_of_step(checkpoints_, best_step);
   if (best_step == step) return;
   network.output().wait_for_rehash();
@@ -416,12 +415,12 @@ void CheckpointKeeper::return_to(uint64_t best_step, uint64_t step, shard::Netwo
 }
 
 // Returns when all ranks have called it.
-void CheckpointKeeper::wait_for_disks(RankGrid& grid, comm::Tag tag) const {
+void RunCheckpoints::wait_for_disks(RankGrid& grid, comm::Tag tag) const {
   const std::vector<size_t> nothing(static_cast<size_t>(job_.size), 0);
   grid.all_gather_numbers(tag, {}, nothing, kPatience);
 }
 
-std::vector<ModeletSpec> CheckpointKeeper::written_by(int rank) const {
+std::vector<ModeletSpec> RunCheckpoints::written_by(int rank) const {
   std::vector<ModeletSpec> written;
   const std::vector<ModeletSpec> held = sharding_.modelets_of(rank % job_.ranks());
   for (auto i = static_cast<size_t>(rank / job_.ranks()); i < held.size();

@@ -1,4 +1,4 @@
-// Keeper: the part of a node in keeping snapshots. Its decisions are the real OwnSnapshots, HeldFiles and
+// SnapshotNode: the part of a node in keeping snapshots. Its decisions are the real OwnSnapshots, HeldFiles and
 // Removals; instead of a disk, sockets and a thread it has a simulated disk and wires. It does one task at a
 // time.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace modelet::simulation {
 
-struct KeeperSurroundings {
+struct SnapshotSurroundings {
   World& world;
   Network& network;
   Host& host;
@@ -30,9 +30,9 @@ struct KeeperSurroundings {
   Mutant mutant = Mutant::kNone;
 };
 
-class Keeper {
+class SnapshotNode {
  public:
-  explicit Keeper(KeeperSurroundings surroundings);
+  explicit SnapshotNode(SnapshotSurroundings surroundings);
 
   void begin(const msg::PrepareT& prepare, uint64_t from_step);
   // Calls `done(true)` once all files are on this disk. If `wanted` returns false, it stops and calls
@@ -43,12 +43,15 @@ class Keeper {
   void stable(uint64_t run, uint64_t step);
   void admit(const msg::AdmitT& message);
   // Only nodes that the scheduler has named may fetch files.
-  bool admits(const std::string& node) const { return group_.holders.contains(node) || admitted_.contains(node); }
+  bool admits(const std::string& node) const {
+    return group_.holders.contains(node) || admitted_.contains(node);
+  }
   bool offered(uint64_t run, uint64_t step, const comm::ContentId& content);
 
  private:
   struct Bringing;
-  using Brought = std::function<void(std::vector<agent::HeldFile> files)>;  // fewer than wanted: not all could be had
+  using Brought =
+      std::function<void(std::vector<agent::HeldFile> files)>;  // fewer than wanted: not all could be had
 
   void work();
   void rest();
@@ -59,13 +62,14 @@ class Keeper {
   void ended(const agent::OwnSnapshots::Task& task, bool good);
   void bring_next(const std::shared_ptr<Bringing>& bringing);
 
-  KeeperSurroundings around_;
+  SnapshotSurroundings around_;
   agent::OwnSnapshots own_;
   agent::OwnSnapshots::Group group_;
   agent::HeldFiles held_{uint64_t{1} << 40};
   agent::Removals removals_;
   std::set<std::string> admitted_;
-  std::map<std::filesystem::path, comm::SnapshotFile> written_;  // what the run has written, until it is forgotten
+  std::map<std::filesystem::path, comm::SnapshotFile>
+      written_;  // what the run has written, until it is forgotten
   bool is_busy_ = false, rests_ = false;
 };
 

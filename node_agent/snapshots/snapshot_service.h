@@ -1,4 +1,4 @@
-// SnapshotKeeper: this node's part in keeping the snapshots of a run (comm/content/snapshot.h). It sends
+// SnapshotService: this node's part in keeping the snapshots of a run (comm/content/snapshot.h). It sends
 // this node's own files to other nodes, and holds files of other nodes for them.
 //
 // It has a folder of files that are identified by their content (comm/content/store.h), and a port for data
@@ -6,20 +6,20 @@
 // fetch. A file that this node has written is in that folder as a hard link: nothing is copied, and the
 // writer may remove its own name of the file at any time.
 //
-//   keeper.begin(group)            a Prepare has arrived: who the others are
-//   keeper.bring(snapshot, ...)    before the job starts: fetches the files that its rank needs
-//   keeper.take(step, ...)         a snapshot is written: sends it, then reports SnapshotHeld
-//   keeper.hurry()                 the run waits for what is still to be sent
-//   keeper.stable(run, step)       older snapshots are not needed any more
+//   snapshots.begin(group)            a Prepare has arrived: who the others are
+//   snapshots.bring(snapshot, ...)    before the job starts: fetches the files that its rank needs
+//   snapshots.take(step, ...)         a snapshot is written: sends it, then reports SnapshotHeld
+//   snapshots.hurry()                 the run waits for what is still to be sent
+//   snapshots.stable(run, step)       older snapshots are not needed any more
 //
-// The keeper sends on a thread of its own, at a limited rate. Each file goes to one other member of the
+// The service sends on a thread of its own, at a limited rate. Each file goes to one other member of the
 // group, the node's partner (holder_order.h says why). If the partner fails, the next member takes its place.
 // A group of one sends its files to the scheduler's store. From every group, what is to be kept goes there as
-// well. If nobody takes a file, or this disk is full, the keeper logs a warning and tries again until there is
+// well. If nobody takes a file, or this disk is full, the service logs a warning and tries again until there is
 // a newer snapshot. A run never fails because of that.
 //
 // Threads: any thread may call all functions. bring() works on the caller's thread. `held` is called on the
-// keeper's own thread.
+// service's own thread.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@
 
 namespace modelet::agent {
 
-struct KeeperOptions {
+struct SnapshotServiceOptions {
   std::string node;                     // name of this node
   std::filesystem::path folder;         // of the files that it holds; used by this process alone
   uint64_t bytes = uint64_t{32} << 30;  // limit of that folder, but at most half of its disk; --snapshot-mib
@@ -54,17 +54,17 @@ struct KeeperOptions {
   double give_up_seconds = 60;        // silence after which another node counts as gone
 };
 
-class SnapshotKeeper {
+class SnapshotService {
  public:
   // `held` takes SnapshotHeld messages for the scheduler. A snapshot is reported again when it has more
   // holders.
   using Held = std::function<void(comm::control::SnapshotHeldT)>;
 
   // Binds, and starts the thread. Throws like DataServer.
-  SnapshotKeeper(KeeperOptions options, Held held);
-  SnapshotKeeper(const SnapshotKeeper&) = delete;
-  SnapshotKeeper& operator=(const SnapshotKeeper&) = delete;
-  ~SnapshotKeeper();
+  SnapshotService(SnapshotServiceOptions options, Held held);
+  SnapshotService(const SnapshotService&) = delete;
+  SnapshotService& operator=(const SnapshotService&) = delete;
+  ~SnapshotService();
 
   // For Register.
   const std::string& endpoint() const;    // holder_endpoint

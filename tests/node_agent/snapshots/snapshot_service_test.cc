@@ -1,6 +1,6 @@
-// Snapshots on several nodes: keepers with real sockets and keys in one process, and a store like that of the
+// Snapshots on several nodes: services with real sockets and keys in one process, and a store like that of the
 // scheduler.
-#include "node_agent/snapshots/snapshot_keeper.h"
+#include "node_agent/snapshots/snapshot_service.h"
 
 #include <gmock/gmock.h>
 
@@ -43,7 +43,7 @@ class SnapshotKeeperTest : public testing::Test {
     comm::KeyPair key = comm::make_key_pair();
     std::mutex mutex = {};
     std::vector<msg::SnapshotHeldT> told = {};  // guarded by mutex
-    std::unique_ptr<SnapshotKeeper> keeper = {};
+    std::unique_ptr<SnapshotService> service = {};
   };
 
   SnapshotKeeperTest() {
@@ -64,16 +64,16 @@ class SnapshotKeeperTest : public testing::Test {
     return node;
   }
   static void start(Node& node, uint64_t bytes = 64 << 20) {
-    node.keeper = std::make_unique<SnapshotKeeper>(KeeperOptions{.node = node.name,
-                                                                 .folder = node.folder / "holder",
-                                                                 .bytes = bytes,
-                                                                 .key = node.key,
-                                                                 .retry_seconds = 0.05,
-                                                                 .give_up_seconds = 3},
-                                                   [&node](msg::SnapshotHeldT message) {
-                                                     const std::lock_guard lock(node.mutex);
-                                                     node.told.push_back(std::move(message));
-                                                   });
+    node.service = std::make_unique<SnapshotService>(SnapshotServiceOptions{.node = node.name,
+                                                                            .folder = node.folder / "holder",
+                                                                            .bytes = bytes,
+                                                                            .key = node.key,
+                                                                            .retry_seconds = 0.05,
+                                                                            .give_up_seconds = 3},
+                                                     [&node](msg::SnapshotHeldT message) {
+                                                       const std::lock_guard lock(node.mutex);
+                                                       node.told.push_back(std::move(message));
+                                                     });
   }
   void start_store() {
     store = std::make_unique<comm::DataServer>(comm::DataServerOptions{.store = folder / "store"},
@@ -91,10 +91,10 @@ class SnapshotKeeperTest : public testing::Test {
     }));
   }
   // Two nodes, "a" and "b", whose scheduler has a store that does not answer.
-  SnapshotKeeper::Group form_with_store_away() {
+  SnapshotService::Group form_with_store_away() {
     start_store();
     for (const char* name : {"a", "b"}) add(name);
-    const SnapshotKeeper::Group formed = group();
+    const SnapshotService::Group formed = group();
     store.reset();
     form(formed);
     return formed;
@@ -108,14 +108,14 @@ class SnapshotKeeperTest : public testing::Test {
   static msg::HolderT holder_of(const Node& node) {
     msg::HolderT holder;
     holder.node = node.name;
-    if (!node.keeper) return holder;
-    holder.endpoint = node.keeper->endpoint();
-    holder.public_key = node.keeper->public_key();
-    holder.fetch_key = node.keeper->fetch_key();
+    if (!node.service) return holder;
+    holder.endpoint = node.service->endpoint();
+    holder.public_key = node.service->public_key();
+    holder.fetch_key = node.service->fetch_key();
     return holder;
   }
-  SnapshotKeeper::Group group() const {
-    SnapshotKeeper::Group group{.pool = 1, .run = kRun, .epoch = 1};
+  SnapshotService::Group group() const {
+    SnapshotService::Group group{.pool = 1, .run = kRun, .epoch = 1};
     for (const Node& node : nodes) {
       group.members.push_back(node.name);
       group.holders.push_back(holder_of(node));
@@ -124,9 +124,9 @@ class SnapshotKeeperTest : public testing::Test {
     return group;
   }
   // All running nodes form a group.
-  void form(SnapshotKeeper::Group formed) {
+  void form(SnapshotService::Group formed) {
     for (Node& node : nodes) {
-      if (node.keeper) node.keeper->begin(formed);
+      if (node.service) node.service->begin(formed);
       ++formed.rank;
     }
   }
@@ -144,7 +144,7 @@ class SnapshotKeeperTest : public testing::Test {
   static std::string file_name(const Node& node, int number) {
     return node.name + "-" + std::to_string(number) + ".safetensors";
   }
-  // Writes the files of a snapshot and gives them to the keeper.
+  // Writes the files of a snapshot and gives them to the service.
   static void take(Node& node, uint64_t step, bool keep = false, int files = 4, size_t bytes = 10'000) {
     fs::create_directories(folder_of(node, step));
     std::vector<std::string> names;
@@ -152,7 +152,7 @@ class SnapshotKeeperTest : public testing::Test {
       names.push_back(file_name(node, i));
       std::ofstream(folder_of(node, step) / names.back()) << content(names.back(), step, bytes);
     }
-    node.keeper->take(step, keep, folder_of(node, step), names);
+    node.service->take(step, keep, folder_of(node, step), names);
   }
 
   template <class Condition>
@@ -165,7 +165,7 @@ class SnapshotKeeperTest : public testing::Test {
   }
   // The last report of the node about a step.
   static comm::Snapshot held(Node& node, uint64_t step) {
-    EXPECT_TRUE(node.keeper->wait_until_held(step, kLimit)) << node.name << ", step " << step;
+    EXPECT_TRUE(node.service->wait_until_held(step, kLimit)) << node.name << ", step " << step;
     return last_told(node, step);
   }
   static comm::Snapshot last_told(Node& node, uint64_t step) {
@@ -216,32 +216,32 @@ TEST_F(SnapshotKeeperTest, WhoIsWaitedForSendsAtFullSpeed) {
   auto slow = group();
   slow.bytes_per_second = 1;
   form(slow);
-  SnapshotKeeper& keeper = *named("a").keeper;
-  EXPECT_TRUE(until([&] { return !keeper.is_sending(); }));
+  SnapshotService& service = *named("a").service;
+  EXPECT_TRUE(until([&] { return !service.is_sending(); }));
   take(named("a"), 100);
-  EXPECT_TRUE(keeper.is_sending());
-  keeper.hurry();
+  EXPECT_TRUE(service.is_sending());
+  service.hurry();
   EXPECT_EQ(held(named("a"), 100).files.size(), 4u);
-  EXPECT_TRUE(until([&] { return !keeper.is_sending(); }));
+  EXPECT_TRUE(until([&] { return !service.is_sending(); }));
 }
 
 TEST_F(SnapshotKeeperTest, WhatIsStableIsSaidByTheScheduler) {
-  SnapshotKeeper& keeper = *add("a").keeper;
+  SnapshotService& service = *add("a").service;
   auto formed = group();
   formed.from_step = 50;
   form(formed);
-  EXPECT_TRUE(keeper.is_stable(50));
-  EXPECT_FALSE(keeper.is_stable(51));
-  keeper.stable(kRun, 100);
-  keeper.stable(kRun + 1, 1000);
-  EXPECT_TRUE(keeper.is_stable(100));
-  EXPECT_FALSE(keeper.is_stable(101));
+  EXPECT_TRUE(service.is_stable(50));
+  EXPECT_FALSE(service.is_stable(51));
+  service.stable(kRun, 100);
+  service.stable(kRun + 1, 1000);
+  EXPECT_TRUE(service.is_stable(100));
+  EXPECT_FALSE(service.is_stable(101));
 }
 
 TEST_F(SnapshotKeeperTest, AHolderThatIsGoneIsReplaced) {
   for (const char* name : {"a", "b", "c"}) add(name);
   const auto formed = group();
-  named("b").keeper.reset();
+  named("b").service.reset();
   form(formed);
   take(named("a"), 100);
   for (const comm::SnapshotFile& file : held(named("a"), 100).files)
@@ -253,13 +253,13 @@ TEST_F(SnapshotKeeperTest, WhatIsLostIsFetchedFromWhoHasIt) {
   form();
   take(named("a"), 100);
   const comm::Snapshot snapshot = held(named("a"), 100);
-  named("a").keeper.reset();
+  named("a").service.reset();
   auto next = group();
   next.epoch = 2;
   form(next);
   std::vector<std::string> names;
   for (const auto& file : snapshot.files) names.push_back(file.name);
-  named("c").keeper->bring(snapshot, names, named("c").folder / "resume", [] {});
+  named("c").service->bring(snapshot, names, named("c").folder / "resume", [] {});
   for (const auto& name : names)
     EXPECT_EQ(read_text_file(named("c").folder / "resume" / name), content(name, 100, 10'000));
   // The node counts as another holder.
@@ -285,7 +285,7 @@ TEST_F(SnapshotKeeperTest, ADamagedChunkComesFromAnotherHolder) {
   damage(entry_of(named("a"), file), comm::kChunkBytes + 1);
   damage(entry_of(second, file), 2 * comm::kChunkBytes + 1);
   const std::vector<std::string> names = {file.name};
-  third.keeper->bring(snapshot, names, third.folder / "resume", [] {});
+  third.service->bring(snapshot, names, third.folder / "resume", [] {});
   EXPECT_TRUE(read_text_file(third.folder / "resume" / file.name) == content(file.name, 100, kBytes));
 }
 
@@ -294,12 +294,12 @@ TEST_F(SnapshotKeeperTest, WhatNobodyHasIsAnError) {
   form();
   comm::Snapshot snapshot{.step = 5, .files = {{"index.json", comm::content_id({}), 3, {"a", "b", "x"}}}};
   const std::vector<std::string> there = {"index.json"}, other = {"else.json"};
-  EXPECT_THAT(error_of([&] { named("b").keeper->bring(snapshot, there, folder / "r", [] {}); }),
+  EXPECT_THAT(error_of([&] { named("b").service->bring(snapshot, there, folder / "r", [] {}); }),
               HasSubstr("index.json of the snapshot of step 5 cannot be had: the node 'a' refuses data"));
-  EXPECT_THAT(error_of([&] { named("b").keeper->bring(snapshot, other, folder / "r", [] {}); }),
+  EXPECT_THAT(error_of([&] { named("b").service->bring(snapshot, other, folder / "r", [] {}); }),
               HasSubstr("has no file else.json"));
   EXPECT_EQ(error_of([&] {
-              named("b").keeper->bring(snapshot, there, folder / "r", [] { throw Interrupted("enough"); });
+              named("b").service->bring(snapshot, there, folder / "r", [] { throw Interrupted("enough"); });
             }),
             "enough");
 }
@@ -310,14 +310,14 @@ TEST_F(SnapshotKeeperTest, OwnFilesAreFoundOnTheOwnDisk) {
   Node& a = named("a");
   take(a, 100);
   const comm::Snapshot snapshot = held(a, 100);
-  a.keeper.reset();
-  named("b").keeper.reset();  // no other holder is left
+  a.service.reset();
+  named("b").service.reset();  // no other holder is left
   fs::remove_all(folder_of(a, 100));
   start(a);
-  SnapshotKeeper::Group alone{.pool = 1, .run = kRun, .epoch = 2, .members = {"a"}};
-  a.keeper->begin(alone);
+  SnapshotService::Group alone{.pool = 1, .run = kRun, .epoch = 2, .members = {"a"}};
+  a.service->begin(alone);
   const std::vector<std::string> names = {file_name(a, 0), file_name(a, 3)};
-  a.keeper->bring(snapshot, names, folder_of(a, 100), [] {});
+  a.service->bring(snapshot, names, folder_of(a, 100), [] {});
   for (const auto& name : names)
     EXPECT_EQ(read_text_file(folder_of(a, 100) / name), content(name, 100, 10'000));
 }
@@ -328,7 +328,7 @@ TEST_F(SnapshotKeeperTest, ADiskThatIsFullCostsASnapshot) {
   add("b", 64 << 10);
   form();
   take(a, 100, false, 2, 100'000);
-  EXPECT_FALSE(a.keeper->wait_until_held(100, 0.3)) << "there is no room for it";
+  EXPECT_FALSE(a.service->wait_until_held(100, 0.3)) << "there is no room for it";
   take(a, 200, false, 2, 5'000);
   EXPECT_EQ(held(a, 200).files.size(), 2u);
   EXPECT_TRUE(last_told(a, 100).files.empty());
@@ -338,7 +338,7 @@ TEST_F(SnapshotKeeperTest, AFileThatIsMissingCostsASnapshot) {
   Node& a = add("a");
   add("b");
   form();
-  a.keeper->take(100, false, folder / "nowhere", {"x.safetensors"});
+  a.service->take(100, false, folder / "nowhere", {"x.safetensors"});
   take(a, 200);
   EXPECT_EQ(held(a, 200).files.size(), 4u);
 }
@@ -352,8 +352,8 @@ TEST_F(SnapshotKeeperTest, StableRemovesWhatIsOlder) {
     take(a, step, step == 200, 1);
     files[step] = held(a, step).files.at(0);
   }
-  for (Node* node : {&a, &b}) node->keeper->stable(kRun + 1, 400);  // of another run
-  for (Node* node : {&a, &b}) node->keeper->stable(kRun, 300);
+  for (Node* node : {&a, &b}) node->service->stable(kRun + 1, 400);  // of another run
+  for (Node* node : {&a, &b}) node->service->stable(kRun, 300);
   EXPECT_TRUE(until([&] {
     return !fs::exists(entry_of(a, files[100])) && !fs::exists(entry_of(b, files[100])) &&
            !fs::exists(entry_of(b, files[200])) && !fs::exists(folder_of(a, 100));
@@ -374,16 +374,16 @@ TEST_F(SnapshotKeeperTest, WhatIsStillOfASnapshotStays) {
   for (const uint64_t step : {100, 200}) {
     fs::create_directories(folder_of(a, step));
     std::ofstream(folder_of(a, step) / "encoder.safetensors") << "the same";
-    a.keeper->take(step, false, folder_of(a, step), {"encoder.safetensors"});
+    a.service->take(step, false, folder_of(a, step), {"encoder.safetensors"});
     same = held(a, step).files.at(0);
   }
-  for (Node* node : {&a, &b}) node->keeper->stable(kRun, 200);
+  for (Node* node : {&a, &b}) node->service->stable(kRun, 200);
   EXPECT_TRUE(until([&] { return !fs::exists(folder_of(a, 100)); }));
   take(a, 300, false, 1);  // when this is held, the work for stable() is done
   const comm::SnapshotFile later = held(a, 300).files.at(0);
   EXPECT_TRUE(fs::exists(entry_of(a, same)));
   EXPECT_TRUE(fs::exists(entry_of(b, same)));
-  for (Node* node : {&a, &b}) node->keeper->stable(kRun, 300);
+  for (Node* node : {&a, &b}) node->service->stable(kRun, 300);
   EXPECT_TRUE(until([&] { return !fs::exists(entry_of(a, same)) && !fs::exists(entry_of(b, same)); }));
   EXPECT_TRUE(fs::exists(entry_of(b, later)));
 }
@@ -396,7 +396,7 @@ TEST_F(SnapshotKeeperTest, WhatAnEqualRunHasStays) {
   Node &a = named("a"), &b = named("b");
   take(a, 100, false, 1);
   const comm::SnapshotFile same = held(a, 100).files.at(0);
-  b.keeper.reset();  // it has forgotten what it held
+  b.service.reset();  // it has forgotten what it held
   start(b);
   auto other = group();
   ++other.run;
@@ -407,7 +407,7 @@ TEST_F(SnapshotKeeperTest, WhatAnEqualRunHasStays) {
     files[step] = held(a, step).files.at(0);
   }
   ASSERT_EQ(files[100].content, same.content);
-  for (Node* node : {&a, &b}) node->keeper->stable(other.run, 300);
+  for (Node* node : {&a, &b}) node->service->stable(other.run, 300);
   EXPECT_TRUE(
       until([&] { return !fs::exists(entry_of(a, files[200])) && !fs::exists(entry_of(b, files[200])); }));
   for (Node* node : {&a, &b}) EXPECT_TRUE(fs::exists(entry_of(*node, same))) << node->name;
@@ -448,9 +448,9 @@ TEST_F(SnapshotKeeperTest, TheStoreMayHaveWhatNobodyKnowsOf) {
   }));
   comm::Snapshot snapshot = last_told(named("a"), 100);
   snapshot.files[0].holders = {"a"};
-  named("a").keeper.reset();
+  named("a").service.reset();
   const std::vector<std::string> names = {snapshot.files[0].name};
-  named("c").keeper->bring(snapshot, names, named("c").folder / "resume", [] {});
+  named("c").service->bring(snapshot, names, named("c").folder / "resume", [] {});
   EXPECT_EQ(read_text_file(named("c").folder / "resume" / names[0]), content(names[0], 100, 10'000));
 }
 
@@ -461,7 +461,7 @@ TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
   const comm::Snapshot snapshot = held(a, 100);
   take(a, 200);
   held(a, 200);
-  a.keeper->stable(kRun, 200);
+  a.service->stable(kRun, 200);
   fs::remove_all(folder_of(a, 100));  // removes the names of the trainer; the files stay
   auto other = formed;
   other.run = kRun + 1;
@@ -507,7 +507,7 @@ TEST_F(SnapshotKeeperTest, WhatTheDiskCannotReadComesFromAnotherHolder) {
   const comm::Snapshot snapshot = held(a, 100);
   const std::vector<std::string> names = {file_name(a, 0)};
   const test::FailingDisk disk(folder_of(a, 100) / names[0]);
-  a.keeper->bring(snapshot, names, folder_of(a, 100), [] {});
+  a.service->bring(snapshot, names, folder_of(a, 100), [] {});
   EXPECT_TRUE(disk.was_written()) << "with what another node has";
   EXPECT_EQ(read_text_file(folder_of(a, 100) / names[0]), content(names[0], 100, 10'000));
 }
@@ -520,8 +520,8 @@ TEST_F(SnapshotKeeperTest, AFileThatTheDiskCannotReadCostsASnapshot) {
   fs::create_directories(folder_of(a, 100));
   std::ofstream(folder_of(a, 100) / "w") << content("w", 100, 10'000);
   const test::FailingDisk disk(folder_of(a, 100) / "w");
-  a.keeper->take(100, false, folder_of(a, 100), {"w"});
-  EXPECT_FALSE(a.keeper->wait_until_held(100, 0.3));
+  a.service->take(100, false, folder_of(a, 100), {"w"});
+  EXPECT_FALSE(a.service->wait_until_held(100, 0.3));
   take(a, 200);
   EXPECT_EQ(held(a, 200).files.size(), 4u);
 }
@@ -542,7 +542,7 @@ TEST_F(SnapshotKeeperTest, OnlyTheNewestWaitForTheStore) {
   take(a, 350, false, 1);
   held(a, 350);  // when this is held, the work for take() is done
   for (const auto& [step, file] : files) EXPECT_TRUE(fs::exists(entry_of(a, file))) << step;
-  a.keeper->stable(kRun, 350);
+  a.service->stable(kRun, 350);
   EXPECT_TRUE(until([&] { return !fs::exists(entry_of(a, files[100])); }));
   for (const uint64_t step : {200, 300}) EXPECT_TRUE(fs::exists(entry_of(a, files[step]))) << step;
 }
@@ -577,10 +577,10 @@ TEST_F(SnapshotKeeperTest, ANewGroupForgetsWhatIsWrittenAgain) {
   formed.epoch = 2;
   formed.from_step = 100;
   form(formed);
-  EXPECT_TRUE(until([&] { return !a.keeper->wait_until_held(200, 0); }));
+  EXPECT_TRUE(until([&] { return !a.service->wait_until_held(200, 0); }));
   take(a, 200);
   EXPECT_EQ(held(a, 200).epoch, 2u);
-  EXPECT_TRUE(a.keeper->wait_until_held(100, kLimit));
+  EXPECT_TRUE(a.service->wait_until_held(100, kLimit));
   for (const auto& file : first.files) EXPECT_TRUE(fs::exists(entry_of(a, file)));
 }
 
@@ -615,13 +615,13 @@ TEST_F(SnapshotKeeperTest, AKeyThatNobodyNamedIsRefused) {
   const comm::SnapshotFile file = held(a, 100).files.at(0);
   const auto fetch_as = [&](const comm::KeyPair& key) {
     comm::DataLink link(
-        msg::SchedulerAddress(b.keeper->endpoint(), comm::ClientKeys{key, b.keeper->public_key()}),
+        msg::SchedulerAddress(b.service->endpoint(), comm::ClientKeys{key, b.service->public_key()}),
         {.who = "b", .give_up = kLimit});
     comm::fetch_manifest(link, file.content);
   };
   const auto offer_as = [&](const comm::KeyPair& key, uint64_t run) {
     comm::DataLink link(
-        msg::SchedulerAddress(b.keeper->endpoint(), comm::ClientKeys{key, b.keeper->public_key()}),
+        msg::SchedulerAddress(b.service->endpoint(), comm::ClientKeys{key, b.service->public_key()}),
         {.who = "b", .give_up = kLimit});
     comm::send_content(link, comm::Manifest::of({}), {}, {run, 1});
   };
@@ -635,11 +635,11 @@ TEST_F(SnapshotKeeperTest, AKeyThatNobodyNamedIsRefused) {
   msg::HolderT admitted;
   admitted.node = "new";
   admitted.fetch_key = stranger.public_key;
-  b.keeper->admit({admitted});
+  b.service->admit({admitted});
   EXPECT_EQ(error_of([&] { fetch_as(stranger); }), "no error");
   auto without_a = group();
   without_a.holders = {admitted};
-  b.keeper->begin(without_a);
+  b.service->begin(without_a);
   EXPECT_NE(error_of([&] { fetch_as(a.key); }), "no error");
 }
 
@@ -651,7 +651,7 @@ TEST_F(SnapshotKeeperTest, SendingKeepsToItsRate) {
   Node& a = named("a");
   take(a, 100, false, 1, 5'000);
   take(a, 200, false, 2, 5'000);
-  EXPECT_FALSE(a.keeper->wait_until_held(200, 0.5));
+  EXPECT_FALSE(a.service->wait_until_held(200, 0.5));
   slow.bytes_per_second = 0;
   slow.epoch = 2;
   form(slow);
