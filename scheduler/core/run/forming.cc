@@ -192,14 +192,13 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   for (const Member& each : members()) prepare.node_names.push_back(each.name);
   const comm::Snapshot* from = snapshots_.newest_complete(pool.there());
   if (from == nullptr) from = snapshots_.newest_at_hand(pool.there());
-  if (from != nullptr)
-    prepare.snapshot = msg::to_table(*from);
-  else if (submission_.resume)
-    prepare.snapshot = msg::to_table(*submission_.resume);
+  const comm::Snapshot* begins_with = from == nullptr && submission_.resume ? &*submission_.resume : from;
+  if (begins_with != nullptr) prepare.snapshot = msg::to_table(*begins_with);
+  const size_t bytes_of_files = begins_with == nullptr ? 0 : msg::bytes_in_message(*begins_with);
   prepare.holders = pool.holders(holders_of(pool, from, members()));
   admit_members(pool, prepare);
   if (from != nullptr || epoch() > 1) step_ = from == nullptr ? 0 : from->step;
-  snapshots_.go_back_to(step_);
+  snapshots_.go_back_to(step_);  // `from` may be elsewhere now
   // A message that is too large would reach nobody, and the run would hold its nodes in vain.
   constexpr size_t kOfEncryption = 64;
   if (const size_t bytes = msg::encode(msg::FromSchedulerMessage(prepare)).size();
@@ -208,7 +207,7 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
     fail(pool,
          fmt::format("what its nodes must be told has {} bytes, {} of them for the list of its files, and an "
                      "agent accepts {}: give it fewer modelets",
-                     bytes, from == nullptr ? 0 : msg::bytes_in_message(*from), msg::kMaxControlBytes),
+                     bytes, bytes_of_files, msg::kMaxControlBytes),
          true);
     return false;
   }
