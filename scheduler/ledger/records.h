@@ -1,7 +1,7 @@
 // Records: what outlives the scheduler's process. Core says what has changed (the action Persist) before
 // anything that follows from it is sent. The ledger writes the changes down (scheduler/ledger/ledger.h) and
 // gives all records to the Core of the next process. A run is recorded as a text that only
-// scheduler/core/run/run_record.h reads.
+// scheduler/core/run/run_record.cc reads.
 //
 // Plain values.
 #pragma once
