@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;   // of bytes that wait to be placed
-constexpr double kReportEvery = 1;                 // seconds
+constexpr double kFetchReportSeconds = 1;                 // seconds
 constexpr size_t kMostLogBytes = size_t{1} << 30;  // of an own log, which a run of days may fill
 constexpr const char* kFetchedExperiment = "experiment.toml";
 constexpr const char* kFetchedLog = "log.jsonl";
@@ -116,7 +116,7 @@ class Fetcher {
     void add(uint64_t there, uint64_t fetched) const {
       there_ += there;
       fetched_ += fetched;
-      if (!report_ || (there_ < total_ && since_report_.seconds() < kReportEvery)) return;
+      if (!report_ || (there_ < total_ && since_report_.seconds() < kFetchReportSeconds)) return;
       since_report_.lap();
       const double rate = static_cast<double>(fetched_) / std::max(1e-9, watch_.seconds());
       const auto left = static_cast<double>(total_ - std::min(total_, there_));
