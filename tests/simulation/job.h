@@ -12,7 +12,7 @@
 #include "tests/simulation/mutants.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/promises.h"
-#include "tests/simulation/snapshots.h"
+#include "tests/simulation/snapshot_node.h"
 
 namespace modelet::simulation {
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <variant>
 
-#include "tests/simulation/snapshots.h"
+#include "tests/simulation/snapshot_node.h"
 
 namespace modelet::simulation {
 namespace {

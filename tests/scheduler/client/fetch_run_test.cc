@@ -125,7 +125,7 @@ TEST_F(FetchRunTest, BringsWhatIsMissing) {
 
   std::vector<nlohmann::json> told;
   fs::remove_all(out / "checkpoints/step-0000000010");
-  fetch({.tell = [&](const nlohmann::json& event) { told.push_back(event); }});
+  fetch({.report = [&](const nlohmann::json& event) { told.push_back(event); }});
   expect_same(10);
   for (const auto& event : told) EXPECT_EQ(event.at("data"), "step-0000000010");
   ASSERT_FALSE(told.empty());
