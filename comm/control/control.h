@@ -40,7 +40,7 @@ inline constexpr size_t kMaxControlBytes = size_t{4} << 20;
 using ToSchedulerMessage =
     std::variant<RegisterT, HeartbeatT, PreparedT, RunEventT, RunDoneT, LeaveT, SubmitT, ListRunsT,
                  ListNodesT, WatchT, StopRunT, FindDataPortT, OfferT, PutChunkT, FetchManifestT, FetchChunkT,
-                 WishToLeaveT, PeerMissedT, SnapshotHeldT, DrainNodeT, FindRunFilesT, FindRunLogT>;
+                 LeaveRequestT, PeerMissedT, SnapshotHeldT, DrainNodeT, FindRunFilesT, FindRunLogT>;
 using FromSchedulerMessage =
     std::variant<RegisteredT, AliveT, RegisterAgainT, RefusedT, PrepareT, StartT, StopT, AbortT, AcceptedT,
                  RunStatusT, RunListT, NodeListT, RunEventT, DataPortT, WantedT, ChunkStoredT, ManifestOfT,

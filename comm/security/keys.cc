@@ -236,18 +236,18 @@ Identity AllowList::find(const std::string& public_key) {
 void AllowList::reload_if_changed() {
   const std::string stamp = stamp_of(path_);
   if (stamp == stamp_) return;
-  const bool settled = seconds_since_change(path_) >= stable_after_;
-  if (settled) stamp_ = stamp;
+  const bool is_stable = seconds_since_change(path_) >= stable_after_;
+  if (is_stable) stamp_ = stamp;
   try {
     std::map<std::string, Identity> entries =
         parse_allow_list(read_text_file(path_, kListBytes), path_.string());
-    if (settled)
+    if (is_stable)
       log_info("{}: read again, {} keys", path_.string(), entries.size());
     else
       entries.merge(entries_);
     entries_ = std::move(entries);
   } catch (const Error& error) {
-    if (settled) log_error("the previous allow-list stays in force: {}", error.what());
+    if (is_stable) log_error("the previous allow-list stays in force: {}", error.what());
   }
 }
 

@@ -17,7 +17,7 @@ bool is_of_agents(const msg::ToSchedulerMessage& message) {
         };
         using OfAgents = std::tuple<msg::RegisterT, msg::HeartbeatT, msg::PreparedT, msg::RunEventT,
                                     msg::RunDoneT, msg::LeaveT, msg::FetchManifestT, msg::FetchChunkT,
-                                    msg::WishToLeaveT, msg::PeerMissedT, msg::SnapshotHeldT>;
+                                    msg::LeaveRequestT, msg::PeerMissedT, msg::SnapshotHeldT>;
         return is_one_of(static_cast<OfAgents*>(nullptr));
       },
       message);

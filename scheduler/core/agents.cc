@@ -87,12 +87,12 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
   if (is_new)
     take_over(node->first, message);
   else
-    tell_again(node->second, node->first);
+    resend(node->second, node->first);
   queue_moves_ = true;
 }
 
 // Sends the node again what may have been lost with its connection.
-void Core::tell_again(const Node& node, uint64_t id) {
+void Core::resend(const Node& node, uint64_t id) {
   const auto found = pool_.runs.find(node.run);
   if (found == pool_.runs.end()) return;
   Run& run = found->second;
@@ -100,7 +100,7 @@ void Core::tell_again(const Node& node, uint64_t id) {
   if (has_ended(run.state()) || member == nullptr || node.epoch != run.epoch())
     pool_.send(node.peer, msg::AbortT{{}, run.id(), "the run needs this node no more", node.epoch});
   else
-    run.tell_again(pool_, *member);
+    run.resend(pool_, *member);
 }
 
 std::string Core::why_not_registered(const std::string& peer, const msg::RegisterT& message) {
@@ -312,7 +312,7 @@ void Core::on(Nodes::iterator found, const msg::RunDoneT& message) {
 
 // ---- nodes that wish to leave
 
-void Core::on(Nodes::iterator node, const msg::WishToLeaveT& message) {
+void Core::on(Nodes::iterator node, const msg::LeaveRequestT& message) {
   if (!node->second.leaving)
     pool_.log(fmt::format("node '{}' wishes to leave within {:.0f} s: {}", node->second.info.name,
                           is_measure(message.seconds) ? message.seconds : 0, kept_text(message.reason)));

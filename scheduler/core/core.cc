@@ -140,7 +140,7 @@ void Core::on(const Tick&) {
   if (judge_at_ != 0 && pool_.now >= judge_at_) judge();
   for (auto& [id, run] : pool_.runs) run.time_passed(pool_);
   start_waiting_runs();  // first, so that watchers are told of it
-  for (const auto& [id, run] : pool_.runs) run.tell_watchers(pool_);
+  for (const auto& [id, run] : pool_.runs) run.notify_watchers(pool_);
 }
 
 // If many nodes fall silent at once, it is likelier that this machine is cut off than that they are all dead,

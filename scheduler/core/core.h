@@ -141,7 +141,7 @@ class Core {
   void on(Nodes::iterator node, const comm::control::RunEventT& message);
   void on(Nodes::iterator node, const comm::control::RunDoneT& message);
   void on(Nodes::iterator node, const comm::control::LeaveT& message);
-  void on(Nodes::iterator node, const comm::control::WishToLeaveT& message);
+  void on(Nodes::iterator node, const comm::control::LeaveRequestT& message);
   void on(Nodes::iterator node, const comm::control::PeerMissedT& message);
   void on(Nodes::iterator node, const comm::control::SnapshotHeldT& message);
   void on(const std::string& peer, const comm::control::SubmitT& message);
@@ -173,7 +173,7 @@ class Core {
   void take_name(const std::string& name);
   size_t names_of_sender() const;
   Names::iterator idle_name_of_sender();
-  void tell_again(const Node& node, uint64_t id);
+  void resend(const Node& node, uint64_t id);
   void challenge(const std::string& newcomer, Node& node);
   void lose_node(Nodes::iterator node, const std::string& why);
   void remove_node(Nodes::iterator node, const std::string& why);

@@ -314,7 +314,7 @@ void AgentCore::on(const AskedToLeave& event) {
 
 void AgentCore::request_leave() {
   if (leaving_ && !leaving_->released && node_ != 0)
-    act(Send{msg::WishToLeaveT{{}, std::max(0.0, leaving_->deadline - now_), leaving_->reason}});
+    act(Send{msg::LeaveRequestT{{}, std::max(0.0, leaving_->deadline - now_), leaving_->reason}});
 }
 
 void AgentCore::leave_now(const std::string& reason) {

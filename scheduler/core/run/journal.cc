@@ -15,8 +15,8 @@ uint64_t bytes_of(const RunEventRecord& event) {
 }  // namespace
 
 bool Journal::has(uint64_t agent, uint64_t number) const {
-  const auto newest = heard_.find(agent);
-  return number != 0 && newest != heard_.end() && number <= newest->second;
+  const auto newest = newest_events_.find(agent);
+  return number != 0 && newest != newest_events_.end() && number <= newest->second;
 }
 
 void Journal::add(Pool& pool, RunEventRecord event) {
@@ -28,7 +28,8 @@ void Journal::add(Pool& pool, RunEventRecord event) {
 
 void Journal::restore(const RunEventRecord& event) {
   last_ = std::max(last_, event.number);
-  if (uint64_t& newest = heard_[event.agent]; event.agent_number > newest) newest = event.agent_number;
+  if (uint64_t& newest = newest_events_[event.agent]; event.agent_number > newest)
+    newest = event.agent_number;
   bytes_ += bytes_of(event);
   events_.push_back(event);
 }
@@ -60,7 +61,7 @@ void Journal::remove_watchers(Pool& pool) {
   while (!watchers_.empty()) remove_watcher(pool, std::string(watchers_.begin()->first));
 }
 
-void Journal::tell_watchers(Pool& pool, const comm::control::RunStatusT& status) const {
+void Journal::notify_watchers(Pool& pool, const comm::control::RunStatusT& status) const {
   for (const auto& [watcher, key] : watchers_) pool.send(watcher, status);
 }
 

@@ -38,13 +38,13 @@ class Journal {
   void add_watcher(Pool& pool, const std::string& peer, const std::string& key);
   void remove_watcher(Pool& pool, const std::string& peer);
   void remove_watchers(Pool& pool);
-  void tell_watchers(Pool& pool, const comm::control::RunStatusT& status) const;
+  void notify_watchers(Pool& pool, const comm::control::RunStatusT& status) const;
 
  private:
   std::deque<RunEventRecord> events_;
   uint64_t bytes_ = 0, last_ = 0;
   bool is_short_ = false;
-  std::map<uint64_t, uint64_t> heard_;           // incarnation of an agent -> number of its last event
+  std::map<uint64_t, uint64_t> newest_events_;   // incarnation of an agent -> number of its last event
   std::map<std::string, std::string> watchers_;  // peer -> its key
 };
 

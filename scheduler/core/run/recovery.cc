@@ -32,7 +32,7 @@ void Run::member_lost(Pool& pool, const Member& lost, const std::string& why) {
   if (state_ == RunState::Stopping) return stopped_by_loss(pool, why);
   // The member had ended its part, and its files are where they must be, so nothing is needed from it.
   if (lost.done && lost.outcome == Outcome::Ok && state_ == RunState::Running && has_last_files(pool))
-    return settle(pool);
+    return after_group(pool);
   recover(pool, why);
 }
 
@@ -173,14 +173,14 @@ bool Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
     const bool may_come_back = pool.node(each.node) == nullptr && pool.awaits_members;
     if (may_come_back || std::ranges::any_of(pool.nodes, holds)) ++places;
   }
-  if (const auto stable = snapshots_.settle(std::clamp(places, 1U, 2U), pool.there())) {
+  if (const auto stable = snapshots_.advance_stable(std::clamp(places, 1U, 2U), pool.there())) {
     pool.changed_runs.insert(id_);
     pool.log(fmt::format("run {}: the files of step {} are safe", id_, *stable));
     for (const Member& each : members())
       if (const Node* node = pool.node(each.node))
         pool.send(node->peer, msg::StableT{{}, id_, epoch(), *stable});
   }
-  settle(pool);
+  after_group(pool);
   return true;
 }
 
@@ -361,10 +361,10 @@ void Run::wait_for_nodes(Pool& pool, const std::string& why) {
 void Run::member_returned(Pool& pool, const Member& member, uint64_t node) {
   group_.set_returned(member, node);
   pool.nodes.at(node).bind(id_, epoch(), pool.now);
-  tell_again(pool, member);
+  resend(pool, member);
 }
 
-void Run::tell_again(Pool& pool, const Member& member) const {
+void Run::resend(Pool& pool, const Member& member) const {
   if (state_ != RunState::Running && state_ != RunState::Stopping) return;
   const Node& node = pool.nodes.at(member.node);
   if (!member.done) {
@@ -396,7 +396,7 @@ void Run::judge(Pool& pool) {
 void Run::time_passed(Pool& pool) {
   const double grace = pool.options.stop_grace, dead_after = pool.options.dead_after;
   const bool all_done = group_.are_all_done();
-  if (all_done && (state_ == RunState::Running || state_ == RunState::Stopping)) return settle(pool);
+  if (all_done && (state_ == RunState::Running || state_ == RunState::Stopping)) return after_group(pool);
   if (state_ == RunState::Stopping && pool.now - stop_asked_ > grace) {
     group_.abort(pool, id_, "the run did not stop in time");
     return set_state(

@@ -142,7 +142,7 @@ void Run::member_done(Pool& pool, const Member& finished, const msg::RunDoneT& m
   step_ = std::max(step_, message.step);
   last_news_ = pool.now;
   pool.changed_runs.insert(id_);
-  if (message.outcome != Outcome::Failed && state_ != RunState::Forming) return settle(pool);
+  if (message.outcome != Outcome::Failed && state_ != RunState::Forming) return after_group(pool);
   if (message.retry && state_ == RunState::Recovering) return;  // another member reports the same loss
   const std::string why =
       fmt::format("node '{}' failed at step {}: {}", finished.name, step_, kept_text(message.message));
@@ -175,7 +175,7 @@ void Run::holder_gone(Pool& pool, const std::string& node) {
 // ---- its end
 
 // Decides what happens once all members have ended.
-void Run::settle(Pool& pool) {
+void Run::after_group(Pool& pool) {
   if ((state_ != RunState::Running && state_ != RunState::Stopping) || planning_.is_for(Purpose::kGoOn) ||
       !group_.are_all_done())
     return;
@@ -250,7 +250,7 @@ void Run::stop_to_end(Pool& pool, const std::string& why) {
   regroup_.reset();
   group_.stop(pool, id_);
   set_state(pool, RunState::Stopping, why);
-  settle(pool);
+  after_group(pool);
 }
 
 void Run::fail(Pool& pool, const std::string& why, bool by_user) {
@@ -272,7 +272,7 @@ void Run::set_state(Pool& pool, RunState to, const std::string& why) {
   }
   pool.log(
       fmt::format("run {} '{}' {}{}{}", id_, submit_.name, state_name(to), why.empty() ? "" : ": ", why));
-  tell_watchers(pool);
+  notify_watchers(pool);
   if (!has_ended(to)) return;
   journal_.remove_watchers(pool);
   forget_beginning();
@@ -327,8 +327,8 @@ std::set<std::string> Run::known_data() const {
   return addresses;
 }
 
-void Run::tell_watchers(Pool& pool) const {
-  if (journal_.is_watched()) journal_.tell_watchers(pool, status(pool.now));
+void Run::notify_watchers(Pool& pool) const {
+  if (journal_.is_watched()) journal_.notify_watchers(pool, status(pool.now));
 }
 
 }  // namespace modelet::scheduler

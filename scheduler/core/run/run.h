@@ -93,7 +93,7 @@ class Run {
   bool snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files);
   void member_returned(Pool& pool, const Member& member, uint64_t node);
   // Sends the member again what may have been lost with a connection or with a former scheduler.
-  void tell_again(Pool& pool, const Member& member) const;
+  void resend(Pool& pool, const Member& member) const;
   // The scheduler was restarted, and has waited long enough for the members to come back.
   void judge(Pool& pool);
   void asked_to_stop(Pool& pool);
@@ -103,7 +103,7 @@ class Run {
     journal_.add_watcher(pool, peer, key);
   }
   void remove_watcher(Pool& pool, const std::string& peer) { journal_.remove_watcher(pool, peer); }
-  void tell_watchers(Pool& pool) const;
+  void notify_watchers(Pool& pool) const;
   void shorten_log(Pool& pool);
   void count(Pool& pool);  // anew what its key holds of the scheduler
   // What outlives the scheduler (scheduler/ledger/records.h): the submission, if no record of this run had it before, the
@@ -185,7 +185,7 @@ class Run {
   void wait_for_nodes(Pool& pool, const std::string& why);
   bool snapshot_is_at_hand(Pool& pool);
   bool can_be_moved(const Pool& pool) const;
-  void settle(Pool& pool);
+  void after_group(Pool& pool);
   void publish_replanned(Pool& pool);
   void stop_to_end(Pool& pool, const std::string& why);
   void end_with_files(Pool& pool, bool all_ok);

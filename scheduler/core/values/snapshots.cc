@@ -122,7 +122,7 @@ bool Snapshots::add_holders(const comm::Snapshot& files) {
   return is_new;
 }
 
-std::optional<uint64_t> Snapshots::settle(uint32_t holders, const IsThere& is_there) {
+std::optional<uint64_t> Snapshots::advance_stable(uint32_t holders, const IsThere& is_there) {
   const auto same_step = [&](const Unfinished& each) {
     return std::ranges::find(stable_, each.snapshot.step, &comm::Snapshot::step);
   };

@@ -48,7 +48,7 @@ class Snapshots {
   // Finds the snapshots that have become stable: all ranks have reported, and each file has at least
   // `holders` holders that are there. Returns the newest stable step and forgets the snapshots that this
   // makes superfluous. Returns nothing if no snapshot has become stable.
-  std::optional<uint64_t> settle(uint32_t holders, const IsThere& is_there);
+  std::optional<uint64_t> advance_stable(uint32_t holders, const IsThere& is_there);
   // The group has ended, and the next one begins from `step`. A snapshot of this step that all ranks have
   // reported can still become stable. All other unfinished snapshots are dropped: missing reports will never
   // come, and later steps are computed again.

@@ -93,7 +93,7 @@ inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
   all.emplace_back(control::PutChunkT{{}, id, 3, {1, 2, 3, 4, 5}});
   all.emplace_back(control::FetchManifestT{{}, id});
   all.emplace_back(control::FetchChunkT{{}, id, 3});
-  all.emplace_back(control::WishToLeaveT{{}, 30, "others want this machine"});
+  all.emplace_back(control::LeaveRequestT{{}, 30, "others want this machine"});
   all.emplace_back(control::PeerMissedT{{}, 3, 1, 1, "silent for 2 s", false, 7});
   control::SnapshotHeldT held;
   held.run = 3;

@@ -35,7 +35,7 @@ using testing::HasSubstr;
 constexpr uint64_t kRun = 7;
 constexpr double kLimit = 100;  // seconds within which expected things must happen
 
-class SnapshotKeeperTest : public testing::Test {
+class SnapshotServiceTest : public testing::Test {
  protected:
   struct Node {
     std::string name;
@@ -46,11 +46,11 @@ class SnapshotKeeperTest : public testing::Test {
     std::unique_ptr<SnapshotService> service = {};
   };
 
-  SnapshotKeeperTest() {
+  SnapshotServiceTest() {
     fs::remove_all(folder);
     fs::create_directories(folder);
   }
-  ~SnapshotKeeperTest() override {
+  ~SnapshotServiceTest() override {
     nodes.clear();
     store.reset();
     fs::remove_all(folder);
@@ -190,7 +190,7 @@ class SnapshotKeeperTest : public testing::Test {
   std::deque<Node> nodes;
 };
 
-TEST_F(SnapshotKeeperTest, EveryFileIsHeldTwiceAndByOnePartner) {
+TEST_F(SnapshotServiceTest, EveryFileIsHeldTwiceAndByOnePartner) {
   for (const char* name : {"a", "b", "c"}) add(name);
   form();
   for (Node& node : nodes) take(node, 100);
@@ -211,7 +211,7 @@ TEST_F(SnapshotKeeperTest, EveryFileIsHeldTwiceAndByOnePartner) {
 }
 
 // With the limit of one byte a second this would take hours.
-TEST_F(SnapshotKeeperTest, WhoIsWaitedForSendsAtFullSpeed) {
+TEST_F(SnapshotServiceTest, WhoIsWaitedForSendsAtFullSpeed) {
   for (const char* name : {"a", "b"}) add(name);
   auto slow = group();
   slow.bytes_per_second = 1;
@@ -225,7 +225,7 @@ TEST_F(SnapshotKeeperTest, WhoIsWaitedForSendsAtFullSpeed) {
   EXPECT_TRUE(until([&] { return !service.is_sending(); }));
 }
 
-TEST_F(SnapshotKeeperTest, WhatIsStableIsSaidByTheScheduler) {
+TEST_F(SnapshotServiceTest, WhatIsStableIsSaidByTheScheduler) {
   SnapshotService& service = *add("a").service;
   auto formed = group();
   formed.from_step = 50;
@@ -238,7 +238,7 @@ TEST_F(SnapshotKeeperTest, WhatIsStableIsSaidByTheScheduler) {
   EXPECT_FALSE(service.is_stable(101));
 }
 
-TEST_F(SnapshotKeeperTest, AHolderThatIsGoneIsReplaced) {
+TEST_F(SnapshotServiceTest, AHolderThatIsGoneIsReplaced) {
   for (const char* name : {"a", "b", "c"}) add(name);
   const auto formed = group();
   named("b").service.reset();
@@ -248,7 +248,7 @@ TEST_F(SnapshotKeeperTest, AHolderThatIsGoneIsReplaced) {
     EXPECT_THAT(file.holders, ElementsAre("a", "c"));
 }
 
-TEST_F(SnapshotKeeperTest, WhatIsLostIsFetchedFromWhoHasIt) {
+TEST_F(SnapshotServiceTest, WhatIsLostIsFetchedFromWhoHasIt) {
   for (const char* name : {"a", "b", "c"}) add(name);
   form();
   take(named("a"), 100);
@@ -273,7 +273,7 @@ TEST_F(SnapshotKeeperTest, WhatIsLostIsFetchedFromWhoHasIt) {
 }
 
 // The copy of each holder has another damaged chunk.
-TEST_F(SnapshotKeeperTest, ADamagedChunkComesFromAnotherHolder) {
+TEST_F(SnapshotServiceTest, ADamagedChunkComesFromAnotherHolder) {
   for (const char* name : {"a", "b", "c"}) add(name);
   form();
   constexpr size_t kBytes = 3 * comm::kChunkBytes + 17;
@@ -289,7 +289,7 @@ TEST_F(SnapshotKeeperTest, ADamagedChunkComesFromAnotherHolder) {
   EXPECT_TRUE(read_text_file(third.folder / "resume" / file.name) == content(file.name, 100, kBytes));
 }
 
-TEST_F(SnapshotKeeperTest, WhatNobodyHasIsAnError) {
+TEST_F(SnapshotServiceTest, WhatNobodyHasIsAnError) {
   for (const char* name : {"a", "b"}) add(name);
   form();
   comm::Snapshot snapshot{.step = 5, .files = {{"index.json", comm::content_id({}), 3, {"a", "b", "x"}}}};
@@ -304,7 +304,7 @@ TEST_F(SnapshotKeeperTest, WhatNobodyHasIsAnError) {
             "enough");
 }
 
-TEST_F(SnapshotKeeperTest, OwnFilesAreFoundOnTheOwnDisk) {
+TEST_F(SnapshotServiceTest, OwnFilesAreFoundOnTheOwnDisk) {
   for (const char* name : {"a", "b"}) add(name);
   form();
   Node& a = named("a");
@@ -323,7 +323,7 @@ TEST_F(SnapshotKeeperTest, OwnFilesAreFoundOnTheOwnDisk) {
 }
 
 // The run continues, and so do its snapshots.
-TEST_F(SnapshotKeeperTest, ADiskThatIsFullCostsASnapshot) {
+TEST_F(SnapshotServiceTest, ADiskThatIsFullCostsASnapshot) {
   Node& a = add("a");
   add("b", 64 << 10);
   form();
@@ -334,7 +334,7 @@ TEST_F(SnapshotKeeperTest, ADiskThatIsFullCostsASnapshot) {
   EXPECT_TRUE(last_told(a, 100).files.empty());
 }
 
-TEST_F(SnapshotKeeperTest, AFileThatIsMissingCostsASnapshot) {
+TEST_F(SnapshotServiceTest, AFileThatIsMissingCostsASnapshot) {
   Node& a = add("a");
   add("b");
   form();
@@ -343,7 +343,7 @@ TEST_F(SnapshotKeeperTest, AFileThatIsMissingCostsASnapshot) {
   EXPECT_EQ(held(a, 200).files.size(), 4u);
 }
 
-TEST_F(SnapshotKeeperTest, StableRemovesWhatIsOlder) {
+TEST_F(SnapshotServiceTest, StableRemovesWhatIsOlder) {
   for (const char* name : {"a", "b"}) add(name);
   form();
   Node &a = named("a"), &b = named("b");
@@ -366,7 +366,7 @@ TEST_F(SnapshotKeeperTest, StableRemovesWhatIsOlder) {
 }
 
 // A file that does not change belongs to several snapshots, and is removed with the last of them.
-TEST_F(SnapshotKeeperTest, WhatIsStillOfASnapshotStays) {
+TEST_F(SnapshotServiceTest, WhatIsStillOfASnapshotStays) {
   for (const char* name : {"a", "b"}) add(name);
   form();
   Node &a = named("a"), &b = named("b");
@@ -390,7 +390,7 @@ TEST_F(SnapshotKeeperTest, WhatIsStillOfASnapshotStays) {
 
 // Seed 152184 of the simulation: a run was submitted twice. One of the two waits for nodes while the other
 // makes progress.
-TEST_F(SnapshotKeeperTest, WhatAnEqualRunHasStays) {
+TEST_F(SnapshotServiceTest, WhatAnEqualRunHasStays) {
   for (const char* name : {"a", "b"}) add(name);
   form();
   Node &a = named("a"), &b = named("b");
@@ -413,7 +413,7 @@ TEST_F(SnapshotKeeperTest, WhatAnEqualRunHasStays) {
   for (Node* node : {&a, &b}) EXPECT_TRUE(fs::exists(entry_of(*node, same))) << node->name;
 }
 
-TEST_F(SnapshotKeeperTest, WhatIsToBeKeptGoesToTheStoreToo) {
+TEST_F(SnapshotServiceTest, WhatIsToBeKeptGoesToTheStoreToo) {
   start_store();
   for (const char* name : {"a", "b"}) add(name);
   form();
@@ -437,7 +437,7 @@ TEST_F(SnapshotKeeperTest, WhatIsToBeKeptGoesToTheStoreToo) {
 // A file that the store lacks is not removed, not even when the node works for another run. Here the node
 // that sent the file to the store was lost before it could report that, and the other holder has lost its
 // disk.
-TEST_F(SnapshotKeeperTest, TheStoreMayHaveWhatNobodyKnowsOf) {
+TEST_F(SnapshotServiceTest, TheStoreMayHaveWhatNobodyKnowsOf) {
   start_store();
   for (const char* name : {"a", "b", "c"}) add(name);
   form();
@@ -454,7 +454,7 @@ TEST_F(SnapshotKeeperTest, TheStoreMayHaveWhatNobodyKnowsOf) {
   EXPECT_EQ(read_text_file(named("c").folder / "resume" / names[0]), content(names[0], 100, 10'000));
 }
 
-TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
+TEST_F(SnapshotServiceTest, WhatTheStoreHasNotGotStays) {
   const auto formed = form_with_store_away();
   Node& a = named("a");
   take(a, 100, true);
@@ -476,7 +476,7 @@ TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
 }
 
 // The copy of this node is damaged before the store has the file; that of its partner is not.
-TEST_F(SnapshotKeeperTest, WhatIsDamagedHereReachesTheStoreAllTheSame) {
+TEST_F(SnapshotServiceTest, WhatIsDamagedHereReachesTheStoreAllTheSame) {
   const auto formed = form_with_store_away();
   Node& a = named("a");
   take(a, 100, true, 1);
@@ -487,7 +487,7 @@ TEST_F(SnapshotKeeperTest, WhatIsDamagedHereReachesTheStoreAllTheSame) {
   EXPECT_EQ(read_text_file(entry_of(a, file)), content(file.name, 100, file.bytes));
 }
 
-TEST_F(SnapshotKeeperTest, WhatTheDiskCannotReadReachesTheStoreAllTheSame) {
+TEST_F(SnapshotServiceTest, WhatTheDiskCannotReadReachesTheStoreAllTheSame) {
   const auto formed = form_with_store_away();
   Node& a = named("a");
   take(a, 100, true, 1);
@@ -499,7 +499,7 @@ TEST_F(SnapshotKeeperTest, WhatTheDiskCannotReadReachesTheStoreAllTheSame) {
   EXPECT_EQ(read_text_file(entry_of(a, file)), content(file.name, 100, file.bytes));
 }
 
-TEST_F(SnapshotKeeperTest, WhatTheDiskCannotReadComesFromAnotherHolder) {
+TEST_F(SnapshotServiceTest, WhatTheDiskCannotReadComesFromAnotherHolder) {
   for (const char* name : {"a", "b"}) add(name);
   form();
   Node& a = named("a");
@@ -513,7 +513,7 @@ TEST_F(SnapshotKeeperTest, WhatTheDiskCannotReadComesFromAnotherHolder) {
 }
 
 // The file is skipped: the next snapshot is held.
-TEST_F(SnapshotKeeperTest, AFileThatTheDiskCannotReadCostsASnapshot) {
+TEST_F(SnapshotServiceTest, AFileThatTheDiskCannotReadCostsASnapshot) {
   for (const char* name : {"a", "b"}) add(name);
   form();
   Node& a = named("a");
@@ -527,7 +527,7 @@ TEST_F(SnapshotKeeperTest, AFileThatTheDiskCannotReadCostsASnapshot) {
 }
 
 // The run may have to continue from a snapshot that the store did not take.
-TEST_F(SnapshotKeeperTest, OnlyTheNewestWaitForTheStore) {
+TEST_F(SnapshotServiceTest, OnlyTheNewestWaitForTheStore) {
   start_store();
   for (const char* name : {"a", "b"}) add(name);
   const auto formed = group();
@@ -547,7 +547,7 @@ TEST_F(SnapshotKeeperTest, OnlyTheNewestWaitForTheStore) {
   for (const uint64_t step : {200, 300}) EXPECT_TRUE(fs::exists(entry_of(a, files[step]))) << step;
 }
 
-TEST_F(SnapshotKeeperTest, AGroupOfOneHasTheStore) {
+TEST_F(SnapshotServiceTest, AGroupOfOneHasTheStore) {
   start_store();
   Node& a = add("a");
   form();
@@ -555,7 +555,7 @@ TEST_F(SnapshotKeeperTest, AGroupOfOneHasTheStore) {
   for (const auto& file : held(a, 100).files) EXPECT_THAT(file.holders, ElementsAre("a", ""));
 }
 
-TEST_F(SnapshotKeeperTest, WithoutAStoreAGroupOfOneHasItself) {
+TEST_F(SnapshotServiceTest, WithoutAStoreAGroupOfOneHasItself) {
   Node& a = add("a");
   form();
   take(a, 100);
@@ -564,7 +564,7 @@ TEST_F(SnapshotKeeperTest, WithoutAStoreAGroupOfOneHasItself) {
 
 // A snapshot that was not held when the new group was formed is written again. One that was held is reported
 // again as it was.
-TEST_F(SnapshotKeeperTest, ANewGroupForgetsWhatIsWrittenAgain) {
+TEST_F(SnapshotServiceTest, ANewGroupForgetsWhatIsWrittenAgain) {
   for (const char* name : {"a", "b"}) add(name);
   auto formed = group();
   form(formed);
@@ -585,7 +585,7 @@ TEST_F(SnapshotKeeperTest, ANewGroupForgetsWhatIsWrittenAgain) {
 }
 
 // A node wrote a snapshot for a group that came to nothing, and worked for another run before the store took it.
-TEST_F(SnapshotKeeperTest, AFormerGroupsFilesAreNotReportedForThePresentOne) {
+TEST_F(SnapshotServiceTest, AFormerGroupsFilesAreNotReportedForThePresentOne) {
   start_store();
   const std::string endpoint = store->endpoint();
   for (const char* name : {"a", "b"}) add(name);
@@ -607,7 +607,7 @@ TEST_F(SnapshotKeeperTest, AFormerGroupsFilesAreNotReportedForThePresentOne) {
   EXPECT_EQ(last_told(a, 200).epoch, 1u);
 }
 
-TEST_F(SnapshotKeeperTest, AKeyThatNobodyNamedIsRefused) {
+TEST_F(SnapshotServiceTest, AKeyThatNobodyNamedIsRefused) {
   for (const char* name : {"a", "b"}) add(name);
   form();
   Node &a = named("a"), &b = named("b");
@@ -643,7 +643,7 @@ TEST_F(SnapshotKeeperTest, AKeyThatNobodyNamedIsRefused) {
   EXPECT_NE(error_of([&] { fetch_as(a.key); }), "no error");
 }
 
-TEST_F(SnapshotKeeperTest, SendingKeepsToItsRate) {
+TEST_F(SnapshotServiceTest, SendingKeepsToItsRate) {
   for (const char* name : {"a", "b"}) add(name);
   auto slow = group();
   slow.bytes_per_second = 1;  // after the first chunk nothing is sent for days

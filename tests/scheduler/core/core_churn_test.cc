@@ -74,7 +74,7 @@ class Churn {
         agent.alive = true;
         return;
       case 3:
-        if (agent.registered && rng_.below(2) == 0) pool_.receive(name, msg::WishToLeaveT{{}, 60, "test"});
+        if (agent.registered && rng_.below(2) == 0) pool_.receive(name, msg::LeaveRequestT{{}, 60, "test"});
         return;
       case 4:
         if (rng_.below(3) == 0) pool_.receive("client", submission(rng_.below(4)));

@@ -18,7 +18,7 @@ TEST_F(MembersTest, WhoWishesToLeaveDoesWithoutLoss) {
   join("c");
   snapshot(100);
   pool.inbox.clear();
-  pool.receive("b", msg::WishToLeaveT{{}, 60, "its owner is back"});
+  pool.receive("b", msg::LeaveRequestT{{}, 60, "its owner is back"});
   EXPECT_TRUE(pool.take<msg::ReleasedT>("b").empty());
   EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u);
   all_done(Outcome::Interrupted, 130);
@@ -36,7 +36,7 @@ TEST_F(MembersTest, WhoWishesToLeaveDoesWithoutLoss) {
 
 TEST_F(MembersTest, WhoAloneHasTheFilesOfAWaitingRunIsKept) {
   start({"a"});
-  pool.receive("a", msg::WishToLeaveT{{}, 60, "its owner is back"});
+  pool.receive("a", msg::LeaveRequestT{{}, 60, "its owner is back"});
   pool.receive("a", held(run, 1, 130, 0, {"a"}, true));
   pool.receive("a", done(run, Outcome::Interrupted, 130));
   EXPECT_EQ(status().state, RunState::Waiting);
@@ -49,7 +49,7 @@ TEST_F(MembersTest, WhoAloneHasTheFilesOfAWaitingRunIsKept) {
 TEST_F(MembersTest, AFreeNodeMayLeaveAtOnce) {
   join("a");
   for (int i = 0; i < 2; ++i) {
-    pool.receive("a", msg::WishToLeaveT{});
+    pool.receive("a", msg::LeaveRequestT{});
     EXPECT_EQ(pool.take<msg::ReleasedT>("a").size(), 1u);
   }
 }
@@ -57,7 +57,7 @@ TEST_F(MembersTest, AFreeNodeMayLeaveAtOnce) {
 TEST_F(MembersTest, AnAgentThatLeavesAloneIsNotPreparedAgainAndAgain) {
   start({"a"});
   pool.inbox.clear();
-  pool.receive("a", msg::WishToLeaveT{{}, 60, ""});
+  pool.receive("a", msg::LeaveRequestT{{}, 60, ""});
   pool.receive("a", held(run, 1, 12, 0, {"a"}, true));
   pool.receive("a", done(run, Outcome::Interrupted, 12));
   EXPECT_EQ(status().state, RunState::Waiting);
@@ -210,7 +210,7 @@ TEST_F(MembersTest, ANodeIsTakenInAsSoonAsTheLastFilesAreKnown) {
 TEST_F(MembersTest, WhoLeavesBringsItsFilesToSafetyFirst) {
   start({"a", "b", "c"});
   snapshot(20);
-  pool.receive("c", msg::WishToLeaveT{});
+  pool.receive("c", msg::LeaveRequestT{});
   all_done(Outcome::Interrupted, 30);
   for (uint32_t rank = 0; const char* name : {"a", "b", "c"})
     pool.receive(name, held(run, 1, 30, rank++, {name}, true));

@@ -166,7 +166,7 @@ TEST_F(RecoveryTest, ItWaitsForTheHolderOfItsFiles) {
 TEST_F(RecoveryTest, AHolderThatGoesWhileThePlanIsMadeIsWaitedFor) {
   start({"a", "b", "c"});
   join("d");
-  pool.receive("d", msg::WishToLeaveT{});  // so it gets no work
+  pool.receive("d", msg::LeaveRequestT{});  // so it gets no work
   pool.receive("a", held(run, 1, 100, 0, {"b", "d"}));
   pool.receive("b", held(run, 1, 100, 1, {"b", "c"}));
   pool.receive("c", held(run, 1, 100, 2, {"c", "a"}));

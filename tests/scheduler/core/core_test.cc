@@ -386,7 +386,7 @@ TEST_F(CoreTest, AgentsAndUsersMayDoWhatIsTheirs) {
   const std::vector<msg::ToSchedulerMessage> of_agents = {
       registration("a"),    msg::HeartbeatT{},  prepared(1, "tcp://a:1"), msg::RunEventT{},
       done(1, Outcome::Ok), msg::LeaveT{},      msg::FetchManifestT{},    msg::FetchChunkT{},
-      msg::WishToLeaveT{},  msg::PeerMissedT{}, msg::SnapshotHeldT{}};
+      msg::LeaveRequestT{}, msg::PeerMissedT{}, msg::SnapshotHeldT{}};
   const std::vector<msg::ToSchedulerMessage> of_users = {
       submission(1),        msg::ListRunsT{},     msg::ListNodesT{}, msg::WatchT{{}, 1},
       msg::StopRunT{{}, 1}, msg::FindDataPortT{}, msg::OfferT{},     msg::PutChunkT{},

@@ -387,7 +387,7 @@ TEST(AgentCore, WorksOnUntilItIsReleased) {
   agent.join();
   agent.train(7, 1);
   agent.handle(AskedToLeave{60, "SIGTERM"});
-  EXPECT_EQ(agent.the<msg::WishToLeaveT>().seconds, 60);
+  EXPECT_EQ(agent.the<msg::LeaveRequestT>().seconds, 60);
   EXPECT_FALSE(agent.has<StopJob>());
   agent.hear(msg::StopT{{}, 7, 1});
   agent.job(done(7, 1, Outcome::Interrupted));
@@ -420,7 +420,7 @@ TEST(AgentCore, TheWishIsRepeatedToASchedulerThatComesBack) {
   agent.pass(20);
   EXPECT_EQ(agent.the<msg::RegisterT>().run, 7u);
   agent.hear(registered());
-  EXPECT_EQ(agent.the<msg::WishToLeaveT>().seconds, 40);
+  EXPECT_EQ(agent.the<msg::LeaveRequestT>().seconds, 40);
 }
 
 TEST(AgentCore, LosesPatience) {
@@ -447,7 +447,7 @@ TEST(AgentCore, ARequestWithoutTimeEndsItAtOnce) {
   agent.hear(prepare(7, 2));
   agent.handle(AskedToLeave{60, "SIGTERM"});
   agent.handle(AskedToLeave{30, "the owner wants the machine"});
-  EXPECT_EQ(agent.the<msg::WishToLeaveT>().seconds, 30);
+  EXPECT_EQ(agent.the<msg::LeaveRequestT>().seconds, 30);
   EXPECT_TRUE(agent.sent<msg::RunDoneT>().empty());
   agent.handle(AskedToLeave{0, "SIGTERM"});
   EXPECT_EQ(agent.the<msg::RunDoneT>().epoch, 2u);
@@ -476,7 +476,7 @@ TEST(AgentCore, AFreeAgentLeavesWhenReleasedOrAtOnceWithoutAScheduler) {
   Driver agent;
   agent.join();
   agent.handle(AskedToLeave{60, "SIGTERM"});
-  EXPECT_EQ(agent.sent<msg::WishToLeaveT>().size(), 1u);
+  EXPECT_EQ(agent.sent<msg::LeaveRequestT>().size(), 1u);
   EXPECT_FALSE(agent.has<EndAgent>());
   agent.pass(6);  // no scheduler is there to release it
   EXPECT_TRUE(agent.has<EndAgent>());

@@ -21,10 +21,10 @@ bool everybody(const std::string& /*holder*/) { return true; }
 TEST(Snapshots, HoldersCountWhileTheNextGroupForms) {
   Snapshots snapshots;
   ASSERT_TRUE(snapshots.add(1, 1, 0, snapshot_of(1, 6, {"a"})));
-  EXPECT_FALSE(snapshots.settle(2, everybody));
+  EXPECT_FALSE(snapshots.advance_stable(2, everybody));
   snapshots.go_back_to(6);
   EXPECT_TRUE(snapshots.add_holders(snapshot_of(2, 6, {"a", "b"})));
-  ASSERT_EQ(snapshots.settle(2, everybody), 6);
+  ASSERT_EQ(snapshots.advance_stable(2, everybody), 6);
   EXPECT_THAT(snapshots.newest()->files.at(0).holders, ElementsAre("a", "b"));
 }
 
@@ -35,7 +35,7 @@ TEST(Snapshots, HoldersOfOtherFilesDoNotCount) {
   other.files[0].bytes = 11;
   EXPECT_FALSE(snapshots.add_holders(other));
   EXPECT_FALSE(snapshots.add_holders(snapshot_of(2, 7, {"a", "b"})));
-  EXPECT_FALSE(snapshots.settle(2, everybody));
+  EXPECT_FALSE(snapshots.advance_stable(2, everybody));
 }
 
 // What only some ranks have reported is not a snapshot yet.
@@ -58,10 +58,10 @@ TEST(Snapshots, WorkIsLinear) {
     Snapshots snapshots;
     for (int i = 0; i < 2; ++i) snapshots.add(1, 2, 0, report);
     snapshots.add(1, 2, 1, report);
-    snapshots.settle(1, everybody);
+    snapshots.advance_stable(1, everybody);
     snapshots.add_holders(report);
     snapshots.add(2, 1, 0, report);
-    snapshots.settle(1, everybody);
+    snapshots.advance_stable(1, everybody);
   }));
 }
 
