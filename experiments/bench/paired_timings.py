@@ -49,7 +49,7 @@ def parse_arguments():
 
 
 def amazon_data(modelet, cache):
-    """The settings that name the synthetic data. It is made once."""
+    """The settings that name the synthetic data. Each build prepares its own once, because formats differ."""
     folder = cache / "amazon-670k-shape"
     if not (folder / "test.mlt").is_file():
         sizes = [part for name, value in AMAZON.items() for part in (f"--{name}", str(value))]
@@ -80,16 +80,16 @@ def main():
     for case in arguments.case:
         name, nodes, threads, epochs = CASES[case]
         settings = [f"train.epochs={epochs}", f"train.threads={threads}", "train.evaluate_every=0", "train.checkpoint_every=1000000000"]
-        if name.startswith("amazon"):
-            settings += amazon_data(arguments.old / "modelet", arguments.cache)
 
-        def contestant(programs):
+        def contestant(side, programs):
+            data = amazon_data(programs / "modelet", arguments.cache / side) if name.startswith("amazon") else []
+
             def run():
-                events = measuring.train(programs / "modelet", measuring.ROOT / "experiments" / f"{name}.toml", nodes, settings)
+                events = measuring.train(programs / "modelet", measuring.ROOT / "experiments" / f"{name}.toml", nodes, [*settings, *data])
                 return events[-1] | {"windows": windows(events)}
             return run
 
-        sides = {"old": contestant(arguments.old), "new": contestant(arguments.new)}
+        sides = {side: contestant(side, programs) for side, programs in (("old", arguments.old), ("new", arguments.new))}
         runs = {side: [] for side in sides}
         for pair in range(arguments.pairs):
             turn = sides if pair % 2 == 0 else dict(reversed(sides.items()))
