@@ -47,8 +47,8 @@ class ReplicaSync {
   ReplicaSync(const ReplicaSync&) = delete;
   ReplicaSync& operator=(const ReplicaSync&) = delete;
 
-  // Every rank of every replica must call these after the same step. `stop`: this replica wishes to stop
-  // (all its ranks must say the same). Returns whether any replica wishes to stop.
+  // Every rank of every replica must call these after the same step. `stop`: this replica was asked to stop
+  // (all its ranks must say the same). Returns whether any replica was.
   bool average(RankGrid& grid, uint64_t step, bool stop);
   // Like average(), but afterwards all replicas are equal to the bit. It also sends exactly what the codec
   // kept back. A row's optimiser state and clock become those of one of the replicas that have updated the

@@ -57,7 +57,7 @@ std::vector<uint32_t> RowExchange::rows_of(const RowSet& set, const Segment& seg
   return rows;
 }
 
-// The message has one more word, which says whether the replica wishes to stop.
+// The message has one more word, which says whether the replica has been asked to stop.
 std::vector<RowSet> RowExchange::gather_sets(RankGrid& grid, uint64_t step, const RowSet& mine,
                                              bool& stop) const {
   const auto self = static_cast<size_t>(grid.peers().rank());

@@ -43,7 +43,7 @@ class RowExchange {
   // Calls each(modelet, row) for all rows in the set, from several threads.
   template <class Each>
   void for_each_row(const RowSet& set, const Each& each) const;
-  // Exchanges the sets of all replicas, in one round. `stop` says whether this replica wishes to stop;
+  // Exchanges the sets of all replicas, in one round. `stop` says whether this replica was asked to stop;
   // afterwards it says whether any does. Throws FormatError if another replica's set has rows that do not
   // exist.
   std::vector<RowSet> gather_sets(RankGrid& grid, uint64_t step, const RowSet& mine, bool& stop) const;

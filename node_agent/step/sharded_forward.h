@@ -17,7 +17,7 @@ namespace modelet::agent {
 
 struct ShardedPass : shard::ForwardPass {
   comm::Tag first_tag;    // each layer uses one round for each micro-batch
-  StepRequests requests;  // what this rank tells; after finish(0), what all ranks tell
+  StepRequests requests;  // of this rank; after finish(0), of all ranks
   size_t finished = 0;    // number of finished micro-batches
 };
 

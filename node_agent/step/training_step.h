@@ -30,8 +30,8 @@ namespace modelet::agent {
 
 struct StepResult {
   double loss = 0;            // mean over the batch, the same on all ranks
-  bool stop = false;          // some rank wishes to stop after this step
-  bool snapshot = false;      // some rank wishes for a snapshot after this step
+  bool stop = false;          // some rank requests a stop after this step
+  bool snapshot = false;      // some rank requests a snapshot after this step
   size_t active_neurons = 0;  // in the modelets of this rank
 };
 
@@ -52,7 +52,7 @@ class TrainingStep {
   // step nothing is begun ahead.
   void request_snapshot(bool wanted) { snapshot_requested_ = wanted; }
 
-  // `stop`: this rank wishes to stop. `next`: the batch of the next step, if all ranks run that step next
+  // `stop`: this rank requests a stop. `next`: the batch of the next step, if all ranks run that step next
   // and exchange nothing before it. It must be complete once while_waiting() was called. Its first
   // activations are then sent in this step, with this step's `stop`. If that fails, the next step throws
   // the error.

@@ -188,7 +188,7 @@ void Core::on(const std::string& peer, const msg::StopRunT& message) {
   queue_moves_ = true;
 }
 
-// A drained node gives up its work in the same way as a node that wishes to leave.
+// A drained node gives up its work in the same way as a node that asks to leave.
 void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
   if (sender_.role != comm::Role::kAdmin && sender_.role != comm::Role::kAnybody)
     return refuse(peer, "only an administrator's key may drain a node");

@@ -16,7 +16,7 @@
 //
 // A run is planned anew in three cases: one of its nodes stays notably slower than the others (or, if it is
 // the only node, slower than planned; scheduler/core/values/balance.h); other nodes could help; or one of its
-// nodes wishes to leave. The nodes of the run are then asked to stop. Stopping writes a snapshot, from
+// nodes asks to leave. The nodes of the run are then asked to stop. Stopping writes a snapshot, from
 // which the next group continues. Free nodes to which an earlier plan gave no modelets are considered again.
 // The run counts as running, and keeps all its nodes, until all of them have stopped and the modelets are
 // placed anew.

@@ -1,13 +1,13 @@
-// DataLink: asks questions of a port for data (data_server.h). A few questions are under way at once, and
-// each is asked until it has its answer.
+// DataLink: sends requests to a port for data (data_server.h). A few requests are under way at once, and
+// each is sent until it has its reply.
 //
-// Answers come in the order of the questions, and none is lost unless the connection is. A question is
-// therefore repeated only if the connection was lost, if the other side had no time, or if the answer was
+// Replies come in the order of the requests, and none is lost unless the connection is. A request is
+// therefore repeated only if the connection was lost, if the other side had no time, or if the reply was
 // wrong. However slow the link, nothing travels twice without need.
 //
-// transfer.h has the questions. ask() throws Refusal if the other side refuses, and Error if it is silent for
+// transfer.h has the requests. ask() throws Refusal if the other side refuses, and Error if it is silent for
 // `give_up` seconds, or has no time for `longest_wait` seconds; it also passes on what `check` throws. After
-// that the link must not be used, because answers may still be on their way. One thread.
+// that the link must not be used, because replies may still be on their way. One thread.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ class Pace {
 struct LinkOptions {
   std::string who = "the scheduler";  // the other side, in messages
   Pace* pace = nullptr;               // null: no limit; must outlive the link
-  double ask_again = 2;               // seconds until a question is repeated if the other side had no time
+  double ask_again = 2;               // seconds until a request is repeated if the other side had no time
   double give_up = 60;                // seconds of silence
   // Seconds in which the other side says only that it has no time. Two that wait for each other would wait
   // for ever.
@@ -68,13 +68,13 @@ class DataLink {
  public:
   DataLink(const control::SchedulerAddress& server, LinkOptions options);
 
-  // What a message is to a question: something else; its answer; or a wrong answer, so the question is
+  // What a message is to a request: something else; its reply; or a wrong reply, so the request is
   // repeated.
   enum class Reply { kOther, kReply, kWrong };
   using Request = std::function<control::ToSchedulerMessage(uint32_t number)>;
   using OnReply = std::function<Reply(control::FromSchedulerMessage&, uint32_t number)>;
-  // Asks question(number) for each number, and passes each message that arrives to `hear`. `bytes_of`: the
-  // bytes that a question and its answer move, for the pace.
+  // Sends request(number) for each number, and passes each message that arrives to `on_reply`. `bytes_of`: the
+  // bytes that a request and its reply move, for the pace.
   void ask(std::deque<uint32_t> numbers, const Request& request, const OnReply& on_reply,
            const std::function<uint64_t(uint32_t number)>& bytes_of);
 

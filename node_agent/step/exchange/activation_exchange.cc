@@ -6,7 +6,7 @@ namespace modelet::agent {
 namespace {
 
 enum RequestByte : size_t { kRequests, kNextMicroBatches };
-constexpr std::byte kStop{1}, kSnapshot{2};  // bits of the wishes
+constexpr std::byte kStop{1}, kSnapshot{2};  // bits of kRequests
 
 }  // namespace
 

@@ -17,7 +17,7 @@ namespace modelet::agent {
 
 // What a rank tells the others with its first activations of a step.
 struct StepRequests {
-  // Before an exchange, what this rank wishes for; after it, what any rank wishes for.
+  // Before an exchange, what this rank requests; after it, what any rank requests.
   bool stop = false;                // all stop after the step
   bool snapshot = false;            // all make a snapshot after it
   uint32_t next_micro_batches = 1;  // for the next step; rank 0 decides

@@ -43,7 +43,7 @@ void Evaluator::meet(comm::Tag tag) {
 }
 
 // Merges the scores and labels of all ranks. Labels travel as plain bytes, and so does each rank's wish to stop.
-// Returns whether any rank wishes it.
+// Returns whether any rank was asked to stop.
 bool Evaluator::merge(comm::Tag tag, shard::TopK& best) {
   const auto stop = static_cast<std::byte>(stop_requested());
   if (sharding_.size() == 1) return stop != std::byte{0};

@@ -1,5 +1,5 @@
 // Group: the nodes that work for a run, and which modelets each of them has. Part of Run, which decides; a group knows
-// where each of its members stands, and what they must be told. form() makes the next group, in the next epoch.
+// where each of its members stands, and what they must be sent. form() makes the next group, in the next epoch.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class Group {
   };
   std::optional<Unreachable> unreachable() const;
 
-  // What its members are told. Those that still work end after the next step, or at once. Nodes of the run that are
+  // What its members are sent. Those that still work end after the next step, or at once. Nodes of the run that are
   // not in `next` end, or are free if they are done.
   void stop(Pool& pool, uint64_t run) const;
   void abort(Pool& pool, uint64_t run, const std::string& reason) const;

@@ -92,8 +92,8 @@ struct Node {
   uint64_t stray = 0;        // run that it still works for although it was told to abort; 0: none
   double bound_since = 0;
   bool confirmed = false;  // a heartbeat has named the run
-  bool leaving = false;    // it wishes to leave
-  bool released = false;   // it was told that it may leave
+  bool leaving = false;    // it asks to leave
+  bool released = false;   // it may leave now
   bool draining = false;   // an administrator has drained it
   uint64_t step = 0;
   StepSeconds times;            // as last reported

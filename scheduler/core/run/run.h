@@ -83,7 +83,7 @@ class Run {
   void holder_gone(Pool& pool, const std::string& node);  // whatever it works for
   // The member lives, but does not work for the run any more.
   void lost_its_part(Pool& pool, const Member& member);
-  // A node of its group, or of the plan that is being made, was drained or wishes to leave.
+  // A node of its group, or of the plan that is being made, was drained or asks to leave.
   void node_unwilling(Pool& pool, uint64_t node, const std::string& why);
   // `by_step`: the steps that `by` has done.
   void member_missed(Pool& pool, const std::string& by, uint64_t by_step, const Member& missed,
