@@ -36,19 +36,24 @@ std::optional<msg::StartT> Group::start(uint64_t run) const {
 // elsewhere. It is better to say so now than after the time-out of the members that would try to connect.
 std::optional<Group::Unreachable> Group::unreachable() const {
   const auto is_local = [](const Member& each) { return comm::is_loopback(each.endpoint); };
-  const auto local = std::ranges::find_if(members_, is_local);
-  const auto other = std::ranges::find_if_not(members_, is_local);
-  if (local == members_.end() || other == members_.end()) return std::nullopt;
-  // The one to do without is the newcomer; if both or neither are, the one with fewer of its kind.
-  const bool local_is_new = !has_been_ready(local->name), other_is_new = !has_been_ready(other->name);
-  const auto locals = static_cast<size_t>(std::ranges::count_if(members_, is_local));
-  const bool without_local = local_is_new == other_is_new ? 2 * locals <= members_.size() : local_is_new;
-  const Member& newcomer = without_local ? *local : *other;
-  return Unreachable{
-      &newcomer,
-      fmt::format("node '{}' offers its data at {}, which node '{}' at {} cannot reach: start its agent with "
-                  "--data-address and the address of its machine",
-                  local->name, local->endpoint, other->name, other->endpoint)};
+  const auto has_no_key = [](const Member& each) { return each.public_key.empty(); };
+  // Of two members that cannot connect, the one to do without is the newcomer; if both or neither are, the one with
+  // fewer of its kind.
+  const auto apart = [this](const auto& is_one, const char* cure) -> std::optional<Unreachable> {
+    const auto one = std::ranges::find_if(members_, is_one),
+               other = std::ranges::find_if_not(members_, is_one);
+    if (one == members_.end() || other == members_.end()) return std::nullopt;
+    const bool one_is_new = !has_been_ready(one->name), other_is_new = !has_been_ready(other->name);
+    const auto ones = static_cast<size_t>(std::ranges::count_if(members_, is_one));
+    const bool without_one = one_is_new == other_is_new ? 2 * ones <= members_.size() : one_is_new;
+    return Unreachable{&*(without_one ? one : other),
+                       fmt::format("node '{}' offers its data at {}, which node '{}' at {} cannot reach: {}",
+                                   one->name, one->endpoint, other->name, other->endpoint, cure)};
+  };
+  if (auto found = apart(is_local, "start its agent with --data-address and the address of its machine"))
+    return found;
+  // Data travels encrypted between all members or none. In a folder (ipc://) it needs no key.
+  return apart(has_no_key, "one has no key; start the agents of a machine with --data-address of one kind");
 }
 
 void Group::stop(Pool& pool, uint64_t run) const {

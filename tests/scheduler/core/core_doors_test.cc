@@ -506,6 +506,21 @@ TEST_F(DoorsTest, WrongKeysOfEndpointsAreRefused) {
   }
 }
 
+// Data travels encrypted between all members of a group or none. On one machine both kinds pass as local.
+TEST_F(DoorsTest, AMemberWithoutAKeyAmongOthersIsTheOneToDoWithout) {
+  for (const char* name : {"a", "b", "c"}) say(name, Role::kAgent, "farm", registration(name));
+  const uint64_t run = submit(3);
+  for (const char* name : {"a", "b", "c"}) {
+    const bool in_folder = *name == 'c';
+    msg::PreparedT message = prepared(run, in_folder ? "ipc:///folder/c" : "tcp://127.0.0.1:4000");
+    if (!in_folder) message.public_key = std::string(64, 'a');
+    pool.receive(name, message);
+  }
+  EXPECT_THAT(pool.run(run).detail,
+              HasSubstr("node 'c' offers its data at ipc:///folder/c, which node 'a' at "));
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("one has no key"));
+}
+
 // Each member of a run gets the addresses of all others.
 TEST_F(DoorsTest, AddressesAndKeysOfAgentsAreShort) {
   for (std::string msg::RegisterT::*text : {&msg::RegisterT::data_endpoint, &msg::RegisterT::holder_endpoint,
