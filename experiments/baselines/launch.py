@@ -107,7 +107,7 @@ def main():
     if arguments.mode:
         words += ["--mode", arguments.mode]
     try:
-        with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
+        with clusters.Cluster.wanted(arguments) as cluster:
             print(json.dumps(launch(cluster, arguments.python, arguments.family, words, arguments.threads)))
     except BaselineFailed as error:
         print(f"launch.py: {error}", file=sys.stderr)

@@ -143,7 +143,6 @@ def parse_arguments():
     parser.add_argument("--train", type=pathlib.Path, required=True, help="the experiment's data as XMC text, for Horovod")
     parser.add_argument("--rows", type=int, default=4096, help="of it (default: 4096)")
     parser.add_argument("--hidden", type=int, default=128, help="the experiment's (default: 128)")
-    parser.add_argument("--programs", type=pathlib.Path, default=measuring.DEFAULT_MODELET.parent, help="folder of modelet (default: build/release/bin)")
     parser.add_argument("--python", type=pathlib.Path, default=launch.DEFAULT_PYTHON, help="with Horovod (default: build/horovod-venv)")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
     parser.add_argument("--losses", type=lambda text: text.split(","), default=list(LOSSES), help="default: killed,cut")
@@ -184,7 +183,7 @@ def main():
     measuring.require_modelet(arguments.programs / "modelet")
     rows, others = [], measuring.OthersShare()
     try:
-        with tempfile.TemporaryDirectory(prefix="modelet-recovery-") as name, clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
+        with tempfile.TemporaryDirectory(prefix="modelet-recovery-") as name, clusters.Cluster.wanted(arguments) as cluster:
             os.environ["MODELET_CACHE"] = name + "/cache"
             for system, losses in (("Modelet", modelet_losses), ("Horovod", horovod_losses)):
                 folder = pathlib.Path(name) / system

@@ -336,7 +336,6 @@ def parse_arguments():
     parser.add_argument("experiment", type=pathlib.Path)
     clusters.add_cluster_options(parser)
     parser.set_defaults(nodes=4)
-    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin", help="folder of modelet (default: build/release/bin)")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
     parser.add_argument("--minutes", type=float, default=10.0, help="with faults (default: 10)")
     parser.add_argument("--epochs", type=int, default=0, help="of both runs, which end by themselves, and must have more than --reference-steps steps; faults cease when the disturbed one has ended, or after --minutes")
@@ -415,7 +414,7 @@ def main():
     settings = [*arguments.set, f"train.log_every={LOG_EVERY}", "train.evaluate_every=0", "train.checkpoint_every=100000", "train.patience=0"]
     others = measuring.OthersShare()
     try:
-        with tempfile.TemporaryDirectory(prefix="modelet-churn-") as name, clusters.Cluster(arguments.nodes + 1, arguments.rate, arguments.cpu, arguments.pin) as cluster:
+        with tempfile.TemporaryDirectory(prefix="modelet-churn-") as name, clusters.Cluster.wanted(arguments, arguments.nodes + 1) as cluster:
             os.environ["MODELET_CACHE"] = name + "/cache"
             folder, disks = pathlib.Path(name), []
             try:

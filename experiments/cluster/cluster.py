@@ -2,8 +2,9 @@
 """A cluster on one machine: network namespaces that a switch connects, links of a chosen rate, a CPU share for each node.
 
     sudo cluster.py run --nodes 2 --rate 1gbit -- ping -c 3 {scheduler}
+    sudo cluster.py run --nodes 2 --rtt-ms 20 -- ping -c 3 {scheduler}
     sudo cluster.py run --nodes 4 --rate 100mbit --cpu 1,0.5 --head './serve {scheduler}' -- ./work --rank {rank} --at {address}
-    sudo cluster.py check --rate 10gbit     measures what the shaped links really carry
+    sudo cluster.py check --rate 10gbit     measures what the shaped links really carry, and their round trip
     sudo cluster.py down                    removes what a killed run left behind
 
 These words in a command are replaced: {rank} by 0, 1, ...; {nodes} by the number of nodes; {node} by the name node0, node1, ...;
@@ -21,6 +22,7 @@ For scripts: `with Cluster(nodes, rate) as cluster: cluster.start(rank, command)
 """
 
 import argparse
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -37,10 +39,12 @@ import threading
 import time
 
 EXIT_FAILED, EXIT_USAGE, EXIT_CANNOT_RUN, EXIT_INTERRUPTED = 1, 2, 77, 130
-MAX_NODES = 64
+MAX_NODES, MAX_RTT_MS = 64, 1000
+ROUND_TRIPS = 200  # that `check` measures
 DEVICE = "eth0"  # of a node
 SWITCH = -1  # used like a rank; a scheduler can run at the switch without a link of its own
 NAMESPACES = pathlib.Path("/run/netns")
+PROGRAMS = pathlib.Path(__file__).resolve().parents[2] / "build/release/bin"
 NAMESPACE = re.compile(r"modelet-(\d+)-(node\d+|switch)")  # the number: process id of the owner
 ADDRESS = "10.93.0.{}"  # the namespaces are connected to nothing else, so it cannot collide
 SWITCH_HOST = 254
@@ -48,6 +52,7 @@ GRACE_SECONDS = 5.0  # from SIGTERM to SIGKILL
 QUEUE_TIME = "50ms"  # a packet that would wait longer is dropped, as by a switch whose buffer is full
 CLONE_NEWNET = 0x40000000
 
+RELAY = "cluster-relay"  # relay.cc
 INSTANT = "1000gbit"  # a frame takes as long as a shaper's clock can tell
 
 BITS_PER_SECOND = {"100mbit": 1e8, "1gbit": 1e9, "10gbit": 1e10}
@@ -206,15 +211,21 @@ class Cluster:
     all processes in the nodes and removes everything. Main thread only.
 
     rate: a key of LINKS. cpu: the number of cores that each node may use, repeated in turn (None: all). pin: node i runs on core i
-    modulo the number of cores.
+    modulo the number of cores. rtt_ms: what the links add to a round trip from node to node; half of it to one between a node and the
+    switch. Other than 0 it needs the program cluster-relay in the folder `programs`.
     """
 
-    def __init__(self, nodes, rate="1gbit", cpu=None, pin=False):
-        self.size, self.rate, self.cpu = nodes, rate, cpu
+    def __init__(self, nodes, rate="1gbit", cpu=None, pin=False, rtt_ms=0.0, programs=PROGRAMS):
+        self.size, self.rate, self.cpu, self.rtt_ms, self.programs = nodes, rate, cpu, rtt_ms, programs
         self.cores = sorted(os.sched_getaffinity(0)) if pin else None
         self.groups = {}  # groups of the nodes that get less than they could use
         self.scheduler = ADDRESS.format(SWITCH_HOST)
         self._handlers = {}
+
+    @classmethod
+    def wanted(cls, arguments, nodes=None):
+        """As the options of add_cluster_options() say, except for the number of nodes, if it is given."""
+        return cls(nodes or arguments.nodes, arguments.rate, arguments.cpu, arguments.pin, arguments.rtt_ms, arguments.programs)
 
     def namespace(self, rank):
         return f"modelet-{os.getpid()}-{'switch' if rank == SWITCH else f'node{rank}'}"
@@ -253,6 +264,10 @@ class Cluster:
         tool("ip", "-n", switch, "link", "set", "switch", "up")
         for rank in range(self.size):
             self._add_node(rank, switch)
+        if self.rtt_ms:
+            links = [f"{NAMESPACES / self.namespace(rank)}:{DEVICE}:port{rank}" for rank in range(self.size)]
+            delay = round(1000 * self.rtt_ms / 4)  # from node to node and back, a packet passes four times through a link
+            tool("nsenter", f"--net={NAMESPACES / switch}", self.programs / RELAY, delay, *links)  # goes on in the background
         if self.cpu:
             # Even a quota of all cores that a node could use would stop the node now and then (measured: a tenth slower), so it gets
             # none.
@@ -264,7 +279,11 @@ class Cluster:
         node, port = self.namespace(rank), f"port{rank}"
         tool("ip", "netns", "add", node)
         tool("ip", "-n", node, "link", "set", "lo", "up")
-        tool("ip", "-n", node, "link", "add", DEVICE, "type", "veth", "peer", "name", port, "netns", switch)
+        if self.rtt_ms:
+            for namespace, device in ((node, DEVICE), (switch, port)):
+                tool("ip", "-n", namespace, "tuntap", "add", "dev", device, "mode", "tap", "vnet_hdr")
+        else:
+            tool("ip", "-n", node, "link", "add", DEVICE, "type", "veth", "peer", "name", port, "netns", switch)
         for namespace, device in ((node, DEVICE), (switch, port)):
             tool("ip", "-n", namespace, "link", "set", device, "addrgenmode", "none")  # no IPv6 traffic
             self._shape(namespace, device)
@@ -283,7 +302,7 @@ class Cluster:
         return ["tbf", "rate", rate, "burst", f"{LINKS[self.rate].burst}kb", "latency", QUEUE_TIME]
 
     def hurry(self, on):
-        """Makes the shapers of all links pass everything at once, or at their rate again. Otherwise they work as before."""
+        """Makes the shapers of all links pass everything at once, or at their rate again. Otherwise they work as before, and round trips stay."""
         for rank in range(self.size):
             for namespace, device in ((self.namespace(rank), DEVICE), (self.namespace(SWITCH), f"port{rank}")):
                 tool("tc", "-n", namespace, "qdisc", "change", "dev", device, "root", *self._shaper(INSTANT if on else self.rate))
@@ -336,23 +355,41 @@ class Cluster:
             finally:
                 libc.setns(home.fileno(), CLONE_NEWNET)
 
-    def measure_rate(self, source, target, count):
-        """Sends `count` bytes of TCP payload from one node to another and returns the bits per second."""
+    @contextlib.contextmanager
+    def connection(self, source, target):
+        """The two ends of a TCP connection from one node to another, for use by this process."""
         with self.socket(target) as listener, self.socket(source) as sender:
             listener.bind((self.address(target), 0))
             listener.listen(1)
             sender.connect(listener.getsockname())
             receiver, _ = listener.accept()
             with receiver:
-                started = time.monotonic()
-                writing = threading.Thread(target=lambda: (sender.sendall(bytes(count)), sender.shutdown(socket.SHUT_WR)))
-                writing.start()
-                buffer = bytearray(1 << 20)
-                while receiver.recv_into(buffer):
-                    pass
-                seconds = time.monotonic() - started
-                writing.join()
+                yield sender, receiver
+
+    def measure_rate(self, source, target, count):
+        """Sends `count` bytes of TCP payload from one node to another and returns the bits per second."""
+        with self.connection(source, target) as (sender, receiver):
+            started = time.monotonic()
+            writing = threading.Thread(target=lambda: (sender.sendall(bytes(count)), sender.shutdown(socket.SHUT_WR)))
+            writing.start()
+            buffer = bytearray(1 << 20)
+            while receiver.recv_into(buffer):
+                pass
+            seconds = time.monotonic() - started
+            writing.join()
         return 8 * count / seconds
+
+    def measure_round_trips(self, source, target, count):
+        """Returns the seconds that a byte takes from one node to another and back over TCP, `count` times, ascending."""
+        seconds = []
+        with self.connection(source, target) as (sender, receiver):
+            for _ in range(count):
+                started = time.monotonic()
+                for here, there in ((sender, receiver), (receiver, sender)):
+                    here.sendall(b"x")
+                    there.recv(1)
+                seconds.append(time.monotonic() - started)
+        return sorted(seconds)
 
 
 def stop(processes):
@@ -400,9 +437,21 @@ def node_count(text):
     return int(text)
 
 
+def round_trip(text):
+    if not 0 <= float(text) <= MAX_RTT_MS:
+        raise argparse.ArgumentTypeError(f"between 0 and {MAX_RTT_MS}")
+    return float(text)
+
+
+def add_link_options(parser):
+    parser.add_argument("--rate", choices=list(LINKS), default="1gbit", help="of each node's link, in both directions (default: 1gbit)")
+    parser.add_argument("--rtt-ms", type=round_trip, default=0.0, metavar="MS", help="that the links add to a round trip between two nodes (default: nothing)")
+    parser.add_argument("--programs", type=pathlib.Path, default=PROGRAMS, help="folder of modelet and cluster-relay (default: build/release/bin)")
+
+
 def add_cluster_options(parser):
     parser.add_argument("--nodes", type=node_count, default=2, help="default: 2")
-    parser.add_argument("--rate", choices=list(LINKS), default="1gbit", help="of each node's link, in both directions (default: 1gbit)")
+    add_link_options(parser)
     parser.add_argument("--cpu", type=cpu_list, metavar="CORES,...",
                         help="cores a node may use, 0.5 for half of one; fewer numbers than nodes are repeated (default: all)")
     parser.add_argument("--pin", action="store_true", help="node i runs on core i, modulo the number of cores")
@@ -418,8 +467,8 @@ def parse_arguments():
     run.add_argument("--timeout", type=float, metavar="SECONDS", help="then everything is stopped, exit code 1")
     run.add_argument("--json", type=pathlib.Path, metavar="FILE", help="exit codes, seconds and bytes")
     run.add_argument("command", nargs=argparse.REMAINDER, help="after --: what every node runs; SIGTERM ends the others when one fails")
-    check = verbs.add_parser("check", help="measures the links: each of two nodes to the other, and at once")
-    check.add_argument("--rate", choices=list(LINKS), default="1gbit")
+    check = verbs.add_parser("check", help="measures the links: each of two nodes to the other")
+    add_link_options(check)
     down = verbs.add_parser("down", help="removes clusters whose owner is dead")
     down.add_argument("--all", action="store_true", help="those in use, too")
     arguments = parser.parse_args()
@@ -462,7 +511,9 @@ def check_rates(cluster):
     count = int(BITS_PER_SECOND.get(cluster.rate, 1e10) / 8)  # a second's worth
     for source, target in ((0, 1), (1, 0)):
         rate = cluster.measure_rate(source, target, count)
-        print(f"{cluster.rate}, node{source} to node{target}: {rate / 1e6:,.0f} Mbit/s of TCP payload")
+        trips = cluster.measure_round_trips(source, target, ROUND_TRIPS)
+        print(f"{cluster.rate}, node{source} to node{target}: {rate / 1e6:,.0f} Mbit/s of TCP payload; round trip {1e3 * trips[len(trips) // 2]:.3f} ms, "
+              f"nine of ten {1e3 * trips[len(trips) // 20]:.3f} to {1e3 * trips[-len(trips) // 20]:.3f} ms")
     return 0
 
 
@@ -477,9 +528,9 @@ def main():
             print(f"{len(removed)} cluster(s) removed")
             return 0
         if arguments.verb == "check":
-            with Cluster(2, arguments.rate) as cluster:
+            with Cluster(2, arguments.rate, rtt_ms=arguments.rtt_ms, programs=arguments.programs) as cluster:
                 return check_rates(cluster)
-        with Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
+        with Cluster.wanted(arguments) as cluster:
             return run_commands(cluster, arguments)
     except CannotRun as error:
         print(f"cluster.py: {error}", file=sys.stderr)

@@ -191,7 +191,7 @@ def compare_links(arguments):
     """Runs once, with links of the given rate and links that take no time in turns. The difference of their step times is the part of the
     wire's time that is not hidden. The shapers work in both cases. Two separate runs would differ by more than that."""
     others, seconds, first = measuring.OthersShare(), {False: [], True: []}, None
-    with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
+    with clusters.Cluster.wanted(arguments) as cluster:
         events = itertools.count()
 
         def change_links(event):
@@ -242,7 +242,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", type=pathlib.Path)
     clusters.add_cluster_options(parser)
-    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin", help="folder of modelet (default: build/release/bin)")
     parser.add_argument("--threads", type=int, default=1, help="of a node (default: 1)")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
     variant = parser.add_mutually_exclusive_group()
@@ -262,7 +261,7 @@ def main():
     try:
         if arguments.compare_links:
             return compare_links(arguments)
-        with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
+        with clusters.Cluster.wanted(arguments) as cluster:
             if arguments.compare_keys:
                 return compare(cluster, arguments, {"name": "without keys"}, {"name": "with keys", "keys": True})
             if arguments.compare_build:

@@ -2,6 +2,7 @@
 """Compares the simulator with runs on a cluster on this machine: predicted and measured seconds of a step on 1, 2 and 4 nodes.
 
     sudo check.py --set data.train=.../train.mlt --set data.test=.../test.mlt --json check.json
+    sudo check.py --rtt-ms 20       with links of a longer round trip
 
 1 and 2 nodes get a core each. 4 nodes get half a core each, because the machine has two cores, and nodes that share a core freely have no
 known speed. The runs alternate, and medians are compared. The speed of a core is measured before every round in the way of an agent, with
@@ -25,14 +26,15 @@ import cluster as clusters
 import measuring
 import train_modelet
 
-ROUND_TRIP = 60e-6  # of an idle cluster on one machine, with the wake-up of the waiting thread (20 us without: experiments/cluster/README.md)
+ROUND_TRIP = 60e-6  # without --rtt-ms; of an idle cluster on one machine, with the wake-up of the waiting thread (20 us without: experiments/cluster/README.md)
 CASES = [(1, 1.0, "1gbit")] + [(nodes, cores, rate) for nodes, cores in ((2, 1.0), (4, 0.5)) for rate in ("100mbit", "1gbit")]
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiment", type=pathlib.Path, default=simulate.ROOT / "experiments/amazon-670k-shape.toml")
-    parser.add_argument("--programs", type=pathlib.Path, default=simulate.DEFAULT_MODELET.parent, help="folder of modelet (default: build/release/bin)")
+    parser.add_argument("--programs", type=pathlib.Path, default=clusters.PROGRAMS, help="folder of modelet and cluster-relay (default: build/release/bin)")
+    parser.add_argument("--rtt-ms", type=clusters.round_trip, default=0.0, metavar="MS", help="that the links add to a round trip (default: nothing)")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tolerance", type=float, default=0.2)
@@ -47,7 +49,7 @@ def settings_of(arguments, nodes):
 def predict(arguments, nodes, cores, rate, core_speed):
     planned = simulate.plan(arguments.programs / "modelet", arguments.experiment, nodes, settings_of(arguments, nodes), cores=1,
                             **{name: [cores * speed] for name, speed in core_speed.items()})
-    link = simulate.Link(clusters.BITS_PER_SECOND[rate], ROUND_TRIP, 1024 * clusters.LINKS[rate].burst)
+    link = simulate.Link(clusters.BITS_PER_SECOND[rate], ROUND_TRIP + 1e-3 * arguments.rtt_ms, 1024 * clusters.LINKS[rate].burst)
     usual = simulate.MessageCost()
     return simulate.simulate(planned, link, simulate.MessageCost(usual.each / cores, usual.per_byte / cores))
 
@@ -64,7 +66,8 @@ def busy_cores(case):
 
 
 def measure(arguments, nodes, cores, rate):
-    with clusters.Cluster(nodes, rate, cpu=[cores] if cores < 1 else None, pin=True) as cluster:
+    with clusters.Cluster(nodes, rate, cpu=[cores] if cores < 1 else None, pin=True, rtt_ms=arguments.rtt_ms,
+                          programs=arguments.programs) as cluster:
         return train_modelet.train(cluster, arguments.programs, arguments.experiment, settings_of(arguments, nodes))
 
 

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import cluster as clusters
 import train_modelet
 
 SCRIPT = ROOT / "experiments/cluster/cluster.py"
+PROGRAMS = pathlib.Path(os.environ["MODELET_PROGRAMS"])
 PAYLOAD = 3_000_000  # bytes: 0.24 s at 100 Mbit/s
 
 
@@ -91,6 +93,29 @@ class InThisProcess(unittest.TestCase):
             self.assertEqual(shaped_rates(cluster), usual)
             self.assertLess(cluster.measure_rate(0, 1, PAYLOAD), 1.1e8)
 
+    def test_round_trips(self):
+        with clusters.Cluster(2, "100mbit", rtt_ms=8, programs=PROGRAMS) as cluster:
+            for target, least in ((1, 8e-3), (clusters.SWITCH, 4e-3)):  # no packet is early
+                self.assertGreaterEqual(cluster.measure_round_trips(0, target, 10)[0], least)
+            sent = os.urandom(PAYLOAD)  # whose checksums nobody computes on the way
+            with cluster.connection(1, 0) as (sender, receiver):
+                writing = threading.Thread(target=lambda: (sender.sendall(sent), sender.shutdown(socket.SHUT_WR)))
+                writing.start()
+                with receiver.makefile("rb") as file:
+                    self.assertEqual(file.read(), sent)
+                writing.join()
+            self.assertGreater(cluster.sent_bytes()[1], PAYLOAD * 1.04)
+            self.assertLess(cluster.measure_rate(0, 1, PAYLOAD), 1.1e8)
+            relays = [int(pid) for pid in clusters.tool("ip", "netns", "pids", cluster.namespace(clusters.SWITCH)).split()]
+        self.assertEqual(len(relays), 1)
+        self.assertFalse(clusters.is_alive(relays[0]))
+        self.assertEqual(namespaces_of(os.getpid()), [])
+
+    def test_a_relay_that_does_not_start(self):
+        with self.assertRaisesRegex(clusters.CannotRun, "cluster-relay"):
+            clusters.Cluster(1, rtt_ms=1, programs=pathlib.Path("/nowhere")).__enter__()
+        self.assertEqual(namespaces_of(os.getpid()), [])
+
     def test_cpu_share(self):
         try:
             cluster = clusters.Cluster(3, "none", cpu=[0.25, 0.5, 1], pin=True).__enter__()
@@ -153,6 +178,7 @@ class CommandLine(unittest.TestCase):
     def test_usage(self):
         for words, text in ((["run", "--nodes", 0, "--", "true"], "between 1 and 64"), (["run"], "no command"),
                             (["run", "--rate", "5gbit", "--", "true"], "invalid choice"),
+                            (["run", "--rtt-ms", -1, "--", "true"], "between 0 and 1000"),
                             (["run", "--cpu", "0.01", "--", "true"], "cores are between")):
             with self.subTest(words=words):
                 done = run(*words)
@@ -200,15 +226,14 @@ class CommandLine(unittest.TestCase):
 
 class Modelet(unittest.TestCase):
     def test_two_nodes_train(self):
-        programs = pathlib.Path(os.environ["MODELET_PROGRAMS"])
         with tempfile.TemporaryDirectory() as folder, clusters.Cluster(2, "100mbit") as cluster:
             data = pathlib.Path(folder)
-            subprocess.run([programs / "modelet", "data", "synth", data, "--rows", "4000", "--rows-test", "500", "--labels", "1000"],
+            subprocess.run([PROGRAMS / "modelet", "data", "synth", data, "--rows", "4000", "--rows-test", "500", "--labels", "1000"],
                            check=True, stdout=subprocess.DEVNULL)
             experiment = data / "small.toml"
             experiment.write_text('[data]\ntrain = "train.mlt"\ntest = "test.mlt"\n[train]\nbatch = 64\nepochs = 2\nevaluate_every = 0\n'
                                   'checkpoint_every = 1000000\n')
-            result = train_modelet.train(cluster, programs, experiment)
+            result = train_modelet.train(cluster, PROGRAMS, experiment)
             self.assertEqual(result["finished"]["steps"], 126)
             self.assertEqual(result["steps"], 126 - train_modelet.LOG_EVERY)
             # Compares the whole run, because the counters are read when an event arrives and not when it happens. At the link
@@ -221,7 +246,7 @@ class Modelet(unittest.TestCase):
             for computing, _coding, waiting in zip(result["compute_seconds"], result["codec_seconds"], result["wait_seconds"], strict=True):
                 self.assertGreater(min(computing, waiting), 0)
             with self.assertRaisesRegex(train_modelet.RunFailed, "no_such_key"):
-                train_modelet.train(cluster, programs, experiment, ["train.no_such_key=1"])
+                train_modelet.train(cluster, PROGRAMS, experiment, ["train.no_such_key=1"])
 
 
 if __name__ == "__main__":
