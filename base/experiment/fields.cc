@@ -186,7 +186,7 @@ constexpr Field kModel[] = {
     {.key = "model.precision",
      .target = at<&E::model, &E::Model::precision>,
      .meaning =
-         "of weights, optimiser state and products of the wide layers (input and output): bf16 takes half "
+         "of products, and of weights and optimiser state of the wide layers (input and output): bf16 takes half "
          "the memory and rounds stochastically; sums are fp32 in both"},
     {.key = "model.centroids",
      .target = at<&E::model, &E::Model::centroids>,
@@ -219,9 +219,8 @@ constexpr Field kModel[] = {
     {.key = "model.centroid_pairs",
      .target = at<&E::model, &E::Model::centroid_pairs>,
      .unit = "features",
-     .meaning =
-         "centroids: a label has at most this many features, those with the largest sums over its "
-         "training samples; 0: all that occur with it",
+     .meaning = "centroids: a label has at most this many features, those with the largest sums over its "
+                "training samples; 0: all that occur with it",
      .high = kAnyCount},
     {.key = "model.exclude_own",
      .target = at<&E::model, &E::Model::exclude_own>,

@@ -109,18 +109,23 @@ StepWork CostModel::input_work(const ModeletSpec& modelet) const {
   return work;
 }
 
+void CostModel::multiply(Work& work, double flops) const {
+  (experiment_.model.precision == Precision::kBf16 ? work.bf16_flops : work.flops) += flops;
+}
+
 StepWork CostModel::hidden_work(const ModeletSpec& modelet) const {
   const auto rows = static_cast<double>(modelet.neurons());
   const double parameters = rows * static_cast<double>(modelet.inputs),
                products = kFlopsPerProduct * experiment_.train.batch * parameters,
                read = read_traffic(parameters, modelet.kind);
   StepWork work;
-  work.at(StepPhase::kForward) = {.flops = products, .traffic_bytes = read};
-  work.at(StepPhase::kBackward) = {.flops = products, .traffic_bytes = read};
+  work.at(StepPhase::kForward) = {.traffic_bytes = read};
+  work.at(StepPhase::kBackward) = {.traffic_bytes = read};
   work.at(StepPhase::kUpdate) = {
-      .flops = products,
       .traffic_bytes = update_traffic(parameters, modelet.kind),
       .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
+  for (const StepPhase phase : {StepPhase::kForward, StepPhase::kBackward, StepPhase::kUpdate})
+    multiply(work.at(phase), products);
   return work;
 }
 
@@ -131,8 +136,6 @@ StepWork CostModel::output_work(const ModeletSpec& modelet) const {
   const auto inputs = static_cast<double>(modelet.inputs);
   const double rows = active.rows * share, parameters = rows * inputs, logits = active.pairs * share;
   const double products = kFlopsPerProduct * logits * inputs;
-  const bool bf16 = experiment_.model.precision == Precision::kBf16;
-  const auto multiply = [bf16](Work& work, double flops) { (bf16 ? work.bf16_flops : work.flops) += flops; };
 
   StepWork work;
   work.at(StepPhase::kSelect) = {

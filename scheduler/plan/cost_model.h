@@ -101,6 +101,8 @@ class CostModel {
   double update_traffic(double parameters, LayerKind kind) const;
   double active_bytes() const;
   double train_label_bytes() const;
+  // Adds products of weights and activations, in the precision in which they are computed.
+  void multiply(Work& work, double flops) const;
   StepWork input_work(const ModeletSpec& modelet) const;
   StepWork hidden_work(const ModeletSpec& modelet) const;
   StepWork output_work(const ModeletSpec& modelet) const;

@@ -7,7 +7,6 @@
 #include "base/array/padding.h"
 #include "base/error.h"
 #include "shard/kernels/elementwise.h"
-#include "shard/kernels/simd/instruction_set.h"
 
 namespace modelet::shard {
 namespace {
@@ -48,14 +47,12 @@ void TopK::merge(const TopK& other) {
       if (other.labels(s)[i] != kNoLabel) insert(s, other.scores(s)[i], other.labels(s)[i]);
 }
 
-LabelRanker::LabelRanker(const Scoring& scoring, ThreadPool& pool)
-    : scoring_(scoring), pool_(pool), scratch_(pool.threads()) {}
-
-bool LabelRanker::multiplies_pairs() const {
-  const std::vector<Modelet*>& modelets = scoring_.modelets();
-  return !modelets.empty() && modelets[0]->parameters().precision() == Precision::kBf16 &&
-         kernels::pairs_pay();
-}
+LabelRanker::LabelRanker(const Scoring& scoring, ThreadPool& pool, bool pairs)
+    : scoring_(scoring),
+      pool_(pool),
+      pairs_(pairs && !scoring.modelets().empty() &&
+             scoring.modelets()[0]->parameters().precision() == Precision::kBf16),
+      scratch_(pool.threads()) {}
 
 std::span<const uint32_t> LabelRanker::ranked(const Modelet& modelet, Ranking ranking) {
   const bool all = ranking == Ranking::kPrediction || modelet.direct() == nullptr;
@@ -70,8 +67,7 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking
                                   const Batch* batch, const Use& use) {
   const size_t columns = padded(samples);
   MODELET_CHECK(hidden_transposed.cols == columns, "activations of other samples");
-  queries_.assign(batch, hidden_transposed, scoring_.needs(),
-                  ranking == Ranking::kProposals && multiplies_pairs());
+  queries_.assign(batch, hidden_transposed, scoring_.needs(), pairs_);
   for (size_t m = 0; m < scoring_.modelets().size(); ++m) {
     const Modelet& modelet = *scoring_.modelets()[m];
     const std::span<const uint32_t> all = ranked(modelet, ranking);

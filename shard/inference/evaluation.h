@@ -10,6 +10,7 @@
 #include "base/array/matrix.h"
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
+#include "shard/kernels/simd/instruction_set.h"
 #include "shard/layers/scoring/scoring.h"
 
 namespace modelet::shard {
@@ -46,15 +47,17 @@ class TopK {
 
 // What a ranking is for. kProposals: what training samples may be taken for, in less time. Of a model with a
 // direct path, only labels that have training samples are ranked: to a classifier without any, negatives say
-// nothing new. If the weights are bf16 and the machine multiplies pairs of bf16, activations are rounded to bf16
-// as in training, and scores differ from exact ones by about a thousandth.
+// nothing new.
 enum class Ranking { kPrediction, kProposals };
 
-// Finds the best labels among those of a scoring, to which it refers. Keeps scratch memory: one thread uses it,
-// and it runs loops on the pool.
+// Finds the best labels among those of a scoring, to which it refers. Where products of pairs pay and weights are
+// bf16, activations are rounded to bf16 as in training, and scores differ from those of floats by about a
+// thousandth (decision 31). Keeps scratch memory: one thread uses it, and it runs loops on the
+// pool.
 class LabelRanker {
  public:
-  LabelRanker(const Scoring& scoring, ThreadPool& pool);
+  // `pairs`: weights in bf16 are multiplied as pairs, not as the floats they stand for.
+  LabelRanker(const Scoring& scoring, ThreadPool& pool, bool pairs = kernels::pairs_pay());
 
   // Scores every neuron, or those that may be proposed. hidden_transposed [d, padded samples]. `batch`: the
   // samples; only terms that need features read them.
@@ -67,7 +70,6 @@ class LabelRanker {
  private:
   struct PerThread;
 
-  bool multiplies_pairs() const;
   // Calls use(scratch, label, scores [padded samples]) for each neuron that is ranked, on the pool's threads.
   template <class Use>
   void for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking, size_t samples, const Batch* batch,
@@ -77,6 +79,7 @@ class LabelRanker {
 
   const Scoring& scoring_;
   ThreadPool& pool_;
+  bool pairs_;
   QueryBatch queries_;
   std::vector<uint32_t> ranked_;
   struct PerThread {

@@ -325,8 +325,33 @@ void gemm(const PairGemm& args) {
     HWY_DYNAMIC_DISPATCH(gemm_split_pairs)(args);
   }
 }
+void gemm_of_pairs(const Gemm& args, const Bf16* b_pairs, Bf16* a_pairs) {
+  const size_t pairs = (args.k + 1) / 2;
+  const bool by_rows = args.a_col == 1;
+  if (by_rows)
+    for (size_t i = 0; i < args.m; ++i) narrow(args.a + i * args.a_row, a_pairs + 2 * i * pairs, args.k);
+  else
+    pack_pairs({args.a, args.k, args.m, args.a_col}, a_pairs, args.m);
+  gemm(PairGemm{.m = args.m,
+                .n = args.n,
+                .k = pairs,
+                .a = a_pairs,
+                .a_row = by_rows ? pairs : 1,
+                .a_col = by_rows ? 1 : args.m,
+                .b = b_pairs,
+                .b_row = args.n,
+                .c = args.c,
+                .c_row = args.c_row,
+                .accumulate = args.accumulate,
+                .row_start = args.row_start});
+}
 void pack_pairs(const float* even, const float* odd, Bf16* out, size_t n) {
   HWY_DYNAMIC_DISPATCH(pack_pairs)(even, odd, out, n);
+}
+void pack_pairs(ConstMatrix matrix, Bf16* out, size_t stride) {
+  for (size_t r = 0; r < matrix.rows; r += 2)
+    pack_pairs(matrix.row(r), r + 1 < matrix.rows ? matrix.row(r + 1) : nullptr, out + r * stride,
+               matrix.cols);
 }
 void interleave(const Bf16* even, const Bf16* odd, Bf16* out, size_t n) {
   HWY_DYNAMIC_DISPATCH(interleave)(even, odd, out, n);

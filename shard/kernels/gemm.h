@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "base/array/bf16.h"
+#include "base/array/matrix.h"
 
 namespace modelet::shard::kernels {
 
@@ -35,9 +36,16 @@ using PairGemm = GemmOf<Bf16>;
 void gemm(const Gemm& args);
 void gemm(const PairGemm& args);
 
+// gemm(args) with operands rounded to bf16. b_pairs [k / 2, n, 2]: those of B, which stands for many products;
+// a_pairs [m, k + 1]: scratch. A is read by rows of whole vectors, or, if it is transposed, m is a multiple of
+// kVectorFloats.
+void gemm_of_pairs(const Gemm& args, const Bf16* b_pairs, Bf16* a_pairs);
+
 // out [n, 2]: the elements of two rows of a matrix side by side, rounded to the nearest bf16; odd may be null
 // (zeros).
 void pack_pairs(const float* even, const float* odd, Bf16* out, size_t n);
+// All rows of a matrix, two by two: out [rows / 2, stride, 2], with zeros beside an odd last one.
+void pack_pairs(ConstMatrix matrix, Bf16* out, size_t stride);
 // The same from rows that are already bf16.
 void interleave(const Bf16* even, const Bf16* odd, Bf16* out, size_t n);
 // Rounds to the nearest.

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "base/array/matrix.h"
+#include "base/array/scratch.h"
 #include "base/parallel/thread_pool.h"
 #include "base/parallel/thread_scratch.h"
+#include "shard/kernels/gemm.h"
 #include "shard/modelet/modelet.h"
 
 namespace modelet::shard {
@@ -18,7 +20,8 @@ namespace modelet::shard {
 // Dense hidden layer: activations = relu(x W^T + b).
 class HiddenLayer {
  public:
-  HiddenLayer(std::vector<Modelet*> modelets, ThreadPool& pool);
+  // `pairs`: batches are multiplied in bf16, with sums in fp32. Single samples never are.
+  HiddenLayer(std::vector<Modelet*> modelets, ThreadPool& pool, bool pairs);
 
   // in [batch, inputs], in_transposed [inputs, padded batch]; fills the own columns of `out` [batch, width].
   void forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out);
@@ -35,11 +38,17 @@ class HiddenLayer {
   const std::vector<Modelet*>& modelets() const { return modelets_; }
 
  private:
+  // The right operand of the next products, before multiply() gets it, on any thread.
+  void prepare(ConstMatrix right);
+  void multiply(const kernels::Gemm& gemm);
   template <class Use>
   void for_each_gradient_row(ConstMatrix in, ConstMatrix pre_gradient, const Use& use);
 
   std::vector<Modelet*> modelets_;
   ThreadPool& pool_;
+  bool pairs_;
+  Scratch<Bf16> right_;           // what prepare() got, in pairs
+  ThreadScratch<Bf16> left_;      // a piece of the left operand, per thread
   ThreadScratch<float> scratch_;  // a piece of gradient rows, or of activations, per thread
   std::vector<double> sums_;      // of gradient_square_sum
 };

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "shard/data/store/dataset.h"
+#include "shard/kernels/simd/instruction_set.h"
 #include "shard/layers/scoring/classifiers.h"
 
 namespace modelet::shard {
@@ -33,9 +34,10 @@ Network::Network(const Experiment& experiment, const DataShape& shape, std::span
           held[i], options, all.columns(held[i].begin - run.begin, held[i].neurons())));
   }
   const size_t hidden_layers = experiment.model.hidden.size();
+  const bool pairs = experiment.model.precision == Precision::kBf16 && kernels::pairs_pay();
   input_ = make_sparse_input(std::move(input), features_, pool);
   for (size_t layer = 1; layer < hidden_layers; ++layer)
-    hidden_.push_back(std::make_unique<HiddenLayer>(modelets_of_layer(layer), pool));
+    hidden_.push_back(std::make_unique<HiddenLayer>(modelets_of_layer(layer), pool, pairs));
   output_ = make_output_layer(modelets_of_layer(hidden_layers), output_options(experiment, shape.labels),
                               spread_, pool);
   scoring_ = std::make_unique<Scoring>(output_->modelets(), spread_, scoring_settings(experiment));

@@ -46,12 +46,6 @@ std::vector<float> as_columns(const LowRankBasis& basis, size_t rank, size_t dim
   return out;
 }
 
-// [rows / 2, columns, 2] from [rows, columns], as GEMMs of bf16 read it; rows are even.
-void pack(const float* from, size_t rows, size_t columns, Bf16* out) {
-  for (size_t r = 0; r < rows; r += 2)
-    kernels::pack_pairs(from + r * columns, from + (r + 1) * columns, out + r * columns, columns);
-}
-
 }  // namespace
 
 LowRankBasis main_directions(ConstMatrix hidden, size_t rank) {
@@ -106,7 +100,7 @@ void LowRankIndex::build(const Parameters& parameters, LowRankBasis basis, Const
   const size_t columns = padded(rank_ + 1);
   const std::vector<float> floats = as_columns(basis_, rank_, dim_, columns);
   AlignedVector<Bf16> pairs(dim_ * columns);
-  pack(floats.data(), dim_, columns, pairs.data());
+  kernels::pack_pairs({floats.data(), dim_, columns, columns}, pairs.data(), columns);
   pool.for_pieces(rows_, kCachedRows, [&](size_t begin, size_t end) {
     AlignedVector<float> products((end - begin) * columns);
     parameters.copy_biases(begin, end - begin, centres_.data() + begin);
@@ -169,7 +163,7 @@ void LowRankIndex::search(ConstMatrix queries, std::span<const uint32_t> without
                  .c_row = columns,
                  .row_start = shift_.data()});
   search.pairs.resize(rank_ * columns);
-  pack(search.projected.data(), rank_, columns, search.pairs.data());
+  kernels::pack_pairs({search.projected.data(), rank_, columns, columns}, search.pairs.data(), columns);
 
   search.starts.assign(centres_.begin(), centres_.end());
   for (const uint32_t row : without) search.starts[row] = -std::numeric_limits<float>::infinity();

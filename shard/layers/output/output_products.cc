@@ -238,9 +238,7 @@ class PairProducts final : public OutputProducts {
   // Pairs along the rows of a matrix: [rows / 2, stride, 2].
   void pack(ConstMatrix matrix, Bf16* out, size_t stride) {
     pool_.for_pieces(matrix.rows, kGatherPiece, [&](size_t begin, size_t end) {
-      for (size_t r = begin; r < end; r += 2)
-        kernels::pack_pairs(matrix.row(r), r + 1 < end ? matrix.row(r + 1) : nullptr, out + r * stride,
-                            matrix.cols);
+      kernels::pack_pairs(matrix.row_range(begin, end - begin), out + begin * stride, stride);
     });
   }
 

@@ -206,8 +206,7 @@ void QueryBatch::assign(const Batch* batch, ConstMatrix hidden_transposed, TermN
   if (!as_pairs) return;
   const size_t columns = hidden_transposed.cols;
   Bf16* const pairs = hidden_pairs_.reserve(hidden_transposed.rows * columns).data();
-  for (size_t d = 0; d < hidden_transposed.rows; d += 2)
-    kernels::pack_pairs(hidden_transposed.row(d), hidden_transposed.row(d + 1), pairs + d * columns, columns);
+  kernels::pack_pairs(hidden_transposed, pairs, columns);
 }
 
 std::vector<std::unique_ptr<Term>> make_terms(std::span<Modelet* const> modelets, const LabelSpread& spread,

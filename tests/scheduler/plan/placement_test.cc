@@ -169,6 +169,24 @@ TEST(Placement, TheRunsPrecisionDecidesWhoIsFast) {
   EXPECT_GT(bf16[1], 5 * bf16[0] / 4);
 }
 
+TEST(Placement, HiddenLayersMultiplyInThePrecisionOfTheRun) {
+  Experiment experiment = experiment_with(64);
+  const ModeletSpec hidden{.layer = 1, .kind = LayerKind::kHidden, .inputs = 128, .begin = 0, .end = 64};
+  const auto products = [&](Precision precision) {
+    experiment.model.precision = precision;
+    double floats = 0, pairs = 0;
+    for (const Work& work : CostModel(experiment, shape()).of(hidden).work.phases) {
+      floats += work.flops;
+      pairs += work.bf16_flops;
+    }
+    return std::pair(floats, pairs);
+  };
+  const double all =
+      3 * 2.0 * experiment.train.batch * 128 * 64;  // forward, backward, gradient of the weights
+  EXPECT_EQ(products(Precision::kFp32), std::pair(all, 0.0));
+  EXPECT_EQ(products(Precision::kBf16), std::pair(0.0, all));
+}
+
 // Each node sorts the features of the whole batch. So a step never gets shorter than that, with however many
 // nodes.
 TEST(Placement, TheWholeBatchsWorkIsNotDivided) {

