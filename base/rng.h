@@ -80,6 +80,8 @@ enum RngStream : uint64_t {
   kStreamReplicaOwn = 17,     // {step, modelet, row, replica}
   kStreamLowRank = 18,        // {}
   kStreamClassifiers = 19,    // {neuron}
+  kStreamTowers = 20,         // {division}
+  kStreamTowerSamples = 21,   // {task}
 };
 
 }  // namespace modelet

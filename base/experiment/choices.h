@@ -60,6 +60,11 @@ constexpr auto spellings(DataFormat) {
 enum class TextWeight { kTf, kTfIdf };
 constexpr auto spellings(TextWeight) { return std::to_array<std::string_view>({"tf", "tfidf"}); }
 
+enum class TowerLabels { kClustered, kSpread, kMixed };
+constexpr auto spellings(TowerLabels) {
+  return std::to_array<std::string_view>({"clustered", "spread", "mixed"});
+}
+
 enum class WordsTask { kSkipgram, kNext };
 constexpr auto spellings(WordsTask) { return std::to_array<std::string_view>({"skipgram", "next"}); }
 

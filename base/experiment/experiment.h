@@ -72,6 +72,11 @@ struct Experiment {
     float classifiers = 0;     // when scoring: weight of the margins of linear classifiers; 0: there are none
     uint32_t centroid_pairs = 0;  // pairs kept for a label, those with the largest sums; 0: all
     bool exclude_own = false;     // features and labels are the same items; a sample's features are not its labels
+    // Towers: networks of their own for blocks of labels (base/experiment/towers.h).
+    uint32_t towers = 1;     // of each division
+    uint32_t divisions = 1;  // of the labels into towers, side by side; a label's logits are averaged
+    TowerLabels tower_labels = TowerLabels::kClustered;  // how labels are divided
+    float tower_samples = 1;  // share of the samples without a label of the tower on which it trains
   } model;
 
   struct Modelets {                // the partition, which does not depend on the number of nodes
@@ -193,6 +198,9 @@ struct DataShape {
   uint64_t label_seed = kLabelSeed;  // which neuron is which label (shard/data/store/label_spread.h)
   // The features that occur in the training data, which have rows in the input layer; 0: all.
   uint64_t occurring_features = 0;
+  // Of a tower (base/experiment/towers.h): the labels of the whole model, of which `labels` are the tower's. 0: the
+  // network has all labels.
+  uint64_t all_labels = 0;
 
   uint64_t input_rows() const { return occurring_features > 0 ? occurring_features : features; }
 };

@@ -10,6 +10,7 @@ namespace {
 
 using E = Experiment;
 
+constexpr uint32_t kMostTowers = 1024;           // of a division
 constexpr uint32_t kMaxWidth = 1 << 16;          // of a hidden layer
 constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1: survives JSON readers that know only doubles
 constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();
@@ -228,6 +229,32 @@ constexpr Field kModel[] = {
          "features and labels are the same items with the same numbers (for example: given some of a customer's "
          "items, predict the others), and no sample has an item as both: a label that is among a sample's features, "
          "whose values must be positive, is never predicted; needs centroids"},
+    {.key = "model.towers",
+     .target = at<&E::model, &E::Model::towers>,
+     .unit = "networks",
+     .meaning =
+         "the labels are divided into this many blocks, each with a network of its own, all of whose settings hold for "
+         "each; they exchange nothing while they train, and answers are merged by score; needs sigmoid; 1: one network",
+     .low = 1,
+     .high = kMostTowers},
+    {.key = "model.divisions",
+     .target = at<&E::model, &E::Model::divisions>,
+     .unit = "divisions",
+     .meaning = "divisions into towers, side by side: each label is in one tower of each, and its logits are averaged",
+     .low = 1,
+     .high = 64},
+    {.key = "model.tower_labels",
+     .target = at<&E::model, &E::Model::tower_labels>,
+     .meaning =
+         "how labels are divided: clustered, by their mean samples, so that most samples concern few towers; spread, at "
+         "random, frequent ones evenly; mixed, the first division is clustered and the others are spread"},
+    {.key = "model.tower_samples",
+     .target = at<&E::model, &E::Model::tower_samples>,
+     .meaning =
+         "share of the samples without a label of the tower on which it trains, drawn by the seed; their loss counts "
+         "the more, so that its mean stays the same",
+     .low = 0.001,
+     .high = 1},
 };
 
 constexpr Field kModelets[] = {

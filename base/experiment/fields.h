@@ -32,7 +32,7 @@ concept WholeNumber = std::same_as<T, uint32_t> || std::same_as<T, uint64_t>;
 // Where a field's value lives.
 using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
                             std::vector<std::string>*, Normalize*, Precision*, DataFormat*, TextWeight*,
-                            WordsTask*, Delimiter*, Loss*, SamplingMode*, RetrievalKind*, HashFamilyKind*,
+                            WordsTask*, Delimiter*, Loss*, SamplingMode*, RetrievalKind*, HashFamilyKind*, TowerLabels*,
                             OptimizerKind*, ScheduleKind*, CodecKind*>;
 
 enum class Text { kNone, kPath, kRequiredPath, kWord, kColumn };  // what a string field holds

@@ -147,6 +147,7 @@ class Parser {
                                 number_text(kColumnAlignment));
     const uint64_t candidates = uint64_t{sampling.candidates} * modelets.output_modelets;
     check_direct_path();
+    check_towers();
     if (retrieves_neurons(sampling.mode) && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
@@ -180,6 +181,20 @@ class Parser {
     if (model.centroids && experiment_.sampling.mode == SamplingMode::kLshPerSample)
       fail("model.centroids",
            "needs an active set that the batch shares; sampling.mode is lsh_per_sample: set lsh, uniform or full");
+  }
+
+  void check_towers() const {
+    const auto& model = experiment_.model;
+    if (model.towers == 1) {
+      if (model.divisions > 1) fail("model.divisions", "divides labels into towers, and model.towers is 1: choose more");
+      return;
+    }
+    if (model.loss == Loss::kSoftmax)
+      fail("model.towers",
+           "needs logits that can be compared between networks, which those of a softmax cannot; set model.loss = "
+           "sigmoid, or towers = 1");
+    if (experiment_.cluster.replicas > 1)
+      fail("model.towers", "are trained by nodes of their own, without replicas; set cluster.replicas = 1");
   }
 
   void check_encoding() const {

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "base/experiment/partition.h"
-#include "comm/collectives/group.h"
-#include "node_agent/train/trainer.h"
+#include "node_agent/train/local_run.h"
 #include "shard/data/store/dataset.h"
 
 namespace modelet::agent {
@@ -26,10 +25,7 @@ void train(const Experiment& experiment, const std::filesystem::path& out, const
       shard::load_dataset(data.test, data.normalize, train.encoder(), shard::no_labels());
   TrainJob job = job_of_one_node(out.filename().string(), experiment, shard::describe_shape(train, test));
   job.out = out;
-  Trainer trainer(std::move(job));
-  trainer.prepare();
-  trainer.run(
-      *comm::make_solo_group(), events ? events : [](const nlohmann::json&) {});
+  LocalRun(std::move(job)).run(events ? events : [](const nlohmann::json&) {});
 }
 
 }  // namespace modelet::agent

@@ -1,5 +1,5 @@
 // Training on one node. train() is for programs that use the library (examples/hello.cc); who wants to stop or resume a
-// run, or several nodes, uses Trainer.
+// run uses LocalRun, several nodes Trainer.
 #pragma once
 
 #include <filesystem>

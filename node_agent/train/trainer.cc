@@ -41,7 +41,8 @@ void Trainer::prepare(const EventSink& events) {
 
 void Trainer::run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots) {
   MODELET_CHECK(training_ != nullptr, "prepare() first");
-  training_->run(group, events, snapshots);
+  const std::unique_ptr<Training> training = std::move(training_);  // whose memory nobody needs afterwards
+  training->run(group, events, snapshots);
 }
 
 }  // namespace modelet::agent

@@ -29,7 +29,7 @@ class Trainer {
   // preparation. After request_stop() it throws Interrupted.
   void prepare(const EventSink& events = {});
 
-  // Trains to the end. Rank 0 reports events; the last one is "finished". After request_stop() on any rank,
+  // Trains to the end, once. Rank 0 reports events; the last one is "finished". After request_stop() on any rank,
   // all ranks stop after the same step or batch of an evaluation (replicas: when they next synchronise), write a
   // checkpoint without waiting for room, and run() throws Interrupted. Throws PeerError if a rank is missing. If the
   // folder is private, `snapshots` is told on every rank of its part of each snapshot and checkpoint.

@@ -87,7 +87,7 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
       checkpoints_(job, sharding_),
       pool_(thread_count(job), job.throttle),
       data_(job, sharding_, pool_, report_preparing(events, clock, [this] { throw_if_stopped(); })),
-      network_(job.experiment, job.shape, sharding_.held(), true, pool_, data_.features()),
+      network_(job.experiment, job.shape, sharding_.held(), true, pool_, data_.features(), data_.spread()),
       schedule_(schedule_of(job, data_.steps_per_epoch(), checkpoints_.resumed_step())),
       selection_(selection_of(job.experiment, job.shape.labels), data_),
       statistics_(clock) {

@@ -12,9 +12,8 @@
 
 #include "base/error.h"
 #include "base/experiment/experiment.h"
-#include "comm/collectives/group.h"
+#include "node_agent/train/local_run.h"
 #include "node_agent/train/train.h"
-#include "node_agent/train/trainer.h"
 #include "shard/data/store/dataset.h"
 
 namespace modelet::python {
@@ -105,15 +104,13 @@ void train(const std::vector<std::string>& keys, const Samples& train, const Sam
                                           .feature_offsets = {&no_offset, 1},
                                           .label_offsets = {&no_offset, 1}}};
   if (test != nullptr) samples.test = test->samples();
-  agent::Trainer trainer(make_job(keys, samples, out, resume));
+  agent::LocalRun local(make_job(keys, samples, out, resume));
   const nb::object loads = nb::module_::import_("json").attr("loads");
   Mailbox mailbox;
   Thrown here, there;  // by this thread, by the training thread
   std::thread training([&] {
     there.guard([&] {
-      const auto group = comm::make_solo_group();
-      trainer.prepare();
-      trainer.run(*group, [&](const nlohmann::json& event) { mailbox.add(event.dump()); });
+      local.run([&](const nlohmann::json& event) { mailbox.add(event.dump()); });
     });
     mailbox.end();
   });
@@ -127,7 +124,7 @@ void train(const std::vector<std::string>& keys, const Samples& train, const Sam
     here.guard([] {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
     });
-    if (here.any()) trainer.request_stop();
+    if (here.any()) local.request_stop();
   }
   training.join();
   here.rethrow();

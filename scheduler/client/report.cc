@@ -105,6 +105,12 @@ std::string slowest_text(const json& event) {
   return fmt::format("  slowest {} +{:.0f} %", slowest, 100 * (most / others - 1));
 }
 
+// "tower 3/16  " if the event is of a tower.
+std::string tower_text(const json& event) {
+  const uint64_t tower = count(event, "tower");
+  return tower > 0 ? fmt::format("tower {}/{}  ", tower, count(event, "towers")) : "";
+}
+
 // "200/800"; "200" if the total is not known: who begins to watch late is not told of the start.
 std::string of_total(uint64_t done, uint64_t total) {
   return total > 0 ? fmt::format("{}/{}", done, total) : std::to_string(done);
@@ -177,7 +183,9 @@ void Reporter::show(const json& event) {
   static constexpr std::pair<std::string_view, void (Reporter::*)(const json&)> kShown[] = {
       {"sending", &Reporter::show_data_on_its_way}, {"fetching", &Reporter::show_data_on_its_way},
       {"preparing", &Reporter::show_preparing},     {"submitted", &Reporter::show_submitted},
-      {"started", &Reporter::show_started},         {"progress", &Reporter::show_progress},
+      {"started", &Reporter::show_started},         {"tower_started", &Reporter::show_tower_started},
+      {"tower_finished", &Reporter::show_tower_finished},
+             {"progress", &Reporter::show_progress},
       {"evaluating", &Reporter::show_evaluating},   {"epoch", &Reporter::show_epoch},
       {"checkpoint", &Reporter::show_checkpoint},   {"replanned", &Reporter::show_replanned},
       {"regrouped", &Reporter::show_regrouped},     {"finished", &Reporter::show_finished},
@@ -232,10 +240,24 @@ void Reporter::show_started(const json& event) {
        Style::kBold);
 }
 
+void Reporter::show_tower_started(const json& event) {
+  steps_ = count(event, "steps");
+  p_at_1_ = -1;
+}
+
+void Reporter::show_tower_finished(const json& event) {
+  const std::string shown = fmt::format(
+      "{}{} labels  {} steps in {} of training  {} samples/s", tower_text(event), count(event, "labels"),
+      count(event, "steps"), duration_text(number(event, "train_seconds").value_or(0)),
+      number_text(event, "samples_per_second", "{:.0f}"));
+  line(shown);
+}
+
 void Reporter::show_progress(const json& event) {
   const uint64_t step = count(event, "step");
   std::string shown =
-      fmt::format("epoch {}  step {}", of_total(count(event, "epoch"), epochs_), of_total(step, steps_));
+      fmt::format("{}epoch {}  step {}", tower_text(event), of_total(count(event, "epoch"), epochs_),
+                  of_total(step, steps_));
   if (steps_ > 0) shown += fmt::format("  {}%", 100 * step / steps_);
   shown += fmt::format("  {} samples/s  ETA {}  loss {}", number_text(event, "samples_per_second", "{:.0f}"),
                        duration_text(number(event, "eta_seconds").value_or(0)),
@@ -252,6 +274,7 @@ void Reporter::show_progress(const json& event) {
 void Reporter::show_epoch(const json& event) {
   for (const json& judged : {event, event.value("validation", json::object())})
     p_at_1_ = number(judged, "p_at_1").value_or(p_at_1_);
+  if (count(event, "tower") > 0) return;
   const std::string shown =
       fmt::format("epoch {}  loss {}{}  {} of training  step {}", of_total(count(event, "epoch"), epochs_),
                   number_text(event, "loss", "{:.4f}"), main_figures_text(event),
@@ -260,6 +283,7 @@ void Reporter::show_epoch(const json& event) {
 }
 
 void Reporter::show_checkpoint(const json& event) {
+  if (count(event, "tower") > 0) return;
   line(fmt::format("checkpoint at step {}:  {}", count(event, "step"), text(event, "path")), Style::kDim);
 }
 

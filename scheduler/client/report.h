@@ -66,6 +66,8 @@ class Reporter {
   void show_preparing(const nlohmann::json& event);
   void show_submitted(const nlohmann::json& event);
   void show_started(const nlohmann::json& event);
+  void show_tower_started(const nlohmann::json& event);
+  void show_tower_finished(const nlohmann::json& event);
   void show_progress(const nlohmann::json& event);
   void show_evaluating(const nlohmann::json& event);
   void show_epoch(const nlohmann::json& event);

@@ -30,21 +30,27 @@ StringTable vocabulary(const Model& model) {
 }  // namespace
 
 Embeddings::Embeddings(const Model& model)
-    : words_(vocabulary(model)), width_(model.experiment().model.hidden.front()) {
-  const size_t positions = model.shape().features / words_.size();
+    : words_(vocabulary(model)), width_(model.towers().size() * model.experiment().model.hidden.front()) {
   rows_.resize(words_.size() * width_);
-  const FeatureRows& features = model.network().features();
-  for (const Modelet* modelet : model.network().modelets_of_layer(0))
-    for (size_t word = 0; word < words_.size(); ++word)
-      for (size_t position = 0; position < positions; ++position)
-        if (const uint32_t row = features.row(static_cast<uint32_t>(position * words_.size() + word));
-            row != FeatureRows::kNone)
-          modelet->parameters().add_row(row, 1, &rows_[word * width_ + modelet->spec().begin]);
+  for (size_t t = 0; t < model.towers().size(); ++t)
+    add_rows(model.towers()[t]->network(), t * model.experiment().model.hidden.front());
   for (size_t word = 0; word < words_.size(); ++word) {
     float* row = &rows_[word * width_];
     const double length = std::sqrt(std::inner_product(row, row + width_, row, 0.0));
     for (size_t i = 0; length > 0 && i < width_; ++i) row[i] = static_cast<float>(row[i] / length);
   }
+}
+
+// In the columns from `first` on.
+void Embeddings::add_rows(const Network& network, size_t first) {
+  const FeatureRows& features = network.features();
+  const size_t positions = network.shape().features / words_.size();
+  for (const Modelet* modelet : network.modelets_of_layer(0))
+    for (size_t word = 0; word < words_.size(); ++word)
+      for (size_t position = 0; position < positions; ++position)
+        if (const uint32_t row = features.row(static_cast<uint32_t>(position * words_.size() + word));
+            row != FeatureRows::kNone)
+          modelet->parameters().add_row(row, 1, &rows_[word * width_ + first + modelet->spec().begin]);
 }
 
 std::vector<Embeddings::Neighbour> Embeddings::nearest(uint32_t word, size_t k) const {

@@ -1,5 +1,5 @@
 // Embeddings: what a model trained on running text (data.format "words") has learned about each word of its
-// vocabulary: the rows of its input layer, scaled to length one. Immutable: any thread may use it.
+// vocabulary: the rows of its input layer, those of all towers side by side, scaled to length one. Immutable: any thread may use it.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,8 @@ class Embeddings {
   std::vector<std::string_view> alike(std::string_view text, size_t k) const;
 
  private:
+  void add_rows(const Network& network, size_t first);
+
   StringTable words_;
   size_t width_ = 0;
   std::vector<float> rows_;  // [words, width]

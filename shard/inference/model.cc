@@ -3,28 +3,20 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <system_error>
 #include <utility>
 
-#include "base/array/padding.h"
 #include "base/error.h"
 #include "base/experiment/memory.h"
-#include "base/system/log.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
-#include "shard/layers/scoring/classifiers.h"
-#include "shard/modelet/state.h"
 
 namespace modelet::shard {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The share of queries in which the tuned index must agree with dense scoring. It is higher than the 99 % of
-// P@1 that are promised, because later queries differ from the known ones, and because the labels that are
-// missed are rare ones, which tend to be right where they are the best.
-constexpr double kRecallWanted = 0.9995;
 
 Sample sample_of(const Batch& batch, size_t s) {
   const size_t first = batch.offsets[s], count = batch.offsets[s + 1] - first;
@@ -55,43 +47,46 @@ bool is_within(const fs::path& folder, const fs::path& file) {
          fs::is_regular_file(real, failure);
 }
 
+uint64_t weight_bytes(const Checkpoint& checkpoint) {
+  const CheckpointIndex& index = checkpoint.index();
+  uint64_t bytes = 0;
+  for (const CheckpointEntry& entry : index.modelets) {
+    const RowShape shape = row_shape(entry.spec);
+    bytes += shape.rows * shape.cols * value_bytes(entry.spec.kind, index.experiment.model.precision);
+  }
+  for (uint32_t task = 0; task < index.towers.size(); ++task) bytes += weight_bytes(checkpoint.open_tower(task));
+  return bytes;
+}
+
 }  // namespace
+
+uint64_t Model::bytes_to_load(const fs::path& path) { return weight_bytes(open_model(path)); }
 
 Model::Model(const fs::path& checkpoint, unsigned threads, const fs::path& labels)
     : checkpoint_(open_model(checkpoint)),
       encoder_(naming_the_intact(folder(), [this] { return checkpoint_.read_encoder(); })),
       query_encoder_(encoder_, shape(), experiment().data.normalize, folder().string()),
       names_(read_names(labels)),
-      pool_(threads),
-      network_(experiment(), shape(), partition_model(experiment(), shape()), false, pool_,
-               naming_the_intact(folder(), [this] { return stored_feature_rows(checkpoint_); })),
-      ranker_(network_.scoring(), pool_) {
-  naming_the_intact(folder(), [this] {
-    for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
-  });
-  network_.set_scoring();
-  const Scoring& scoring = network_.scoring();
-  constants_.resize(shape().labels);
-  for (size_t m = 0; m < scoring.modelets().size(); ++m) {
-    const ModeletSpec& spec = scoring.modelets()[m]->spec();
-    scoring.constants({m, all_rows(spec.neurons())}, &constants_[spec.begin]);
-  }
-  if (scoring.terms().size() > 1) by_feature_.emplace(scoring);
-  if (scoring.settings().classifiers > 0 && !has_fitted_classifiers(scoring))
-    log_warning(
-        "{}: was written before the model's linear classifiers were fitted, and is less accurate without them. They "
-        "are fitted before evaluations (train.evaluate_every) and at the end: resume the run",
-        folder().string());
+      pool_(threads) {
+  naming_the_intact(folder(), [this] { load_towers(); });
 }
 
-uint64_t Model::bytes_to_load(const fs::path& path) {
-  const CheckpointIndex index = open_model(path).index();
-  uint64_t bytes = 0;
-  for (const CheckpointEntry& entry : index.modelets) {
-    const RowShape shape = row_shape(entry.spec);
-    bytes += shape.rows * shape.cols * value_bytes(entry.spec.kind, index.experiment.model.precision);
+void Model::load_towers() {
+  if (shape().all_labels > 0)
+    throw UsageError(folder().string() + ": is a tower of a model, which answers only together with the others: give "
+                                         "the checkpoint that it is a part of");
+  if (index().towers.empty()) {
+    towers_.push_back(std::make_unique<Tower>(checkpoint_, spread_of(shape()), pool_));
+    return;
   }
-  return bytes;
+  const LabelDivision division = checkpoint_.read_division();
+  for (uint32_t task = 0; task < index().towers.size(); ++task) {
+    Checkpoint tower = checkpoint_.open_tower(task);
+    LabelSpread spread = division.spread(task);
+    if (tower.index().shape.labels != spread.neurons())
+      throw FormatError(tower.folder().string() + ": does not have the labels that " + LabelDivision::kFile + " gives it");
+    towers_.push_back(std::make_unique<Tower>(std::move(tower), std::move(spread), pool_));
+  }
 }
 
 Dataset Model::load_data(const fs::path& path, const PrepareProgress& progress) const {
@@ -162,8 +157,20 @@ std::vector<ScoredLabel> Model::interpret(const TopK& best, size_t sample, size_
 
 void Model::predict(const Batch& batch, size_t k, TopK& best, SearchMode mode) {
   if (mode == SearchMode::kSparse) return predict_sparse(batch, k, best);
-  forward(network_, batch, pass_);
-  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best, &batch);
+  if (towers_.size() == 1) return towers_.front()->rank(batch, k, best);
+  best.reset(batch.size(), k);
+  if (divisions() == 1) {
+    for (const auto& tower : towers_) {
+      tower->rank(batch, k, of_tower_);
+      best.merge(of_tower_);
+    }
+    return;
+  }
+  const size_t labels = shape().labels;
+  scores_.resize(batch.size() * labels);
+  score(batch, scores_.data());
+  for (size_t s = 0; s < batch.size(); ++s)
+    for (uint32_t label = 0; label < labels; ++label) best.insert(s, scores_[s * labels + label], label);
 }
 
 void Model::predict(const Dataset& data, std::span<const uint32_t> rows, size_t k, SearchMode mode,
@@ -203,17 +210,54 @@ void Model::predict(SampleReader& stream, uint64_t limit, size_t k, SearchMode m
   if (failure) std::rethrow_exception(failure);
 }
 
+// The towers of a division write the scores of different labels.
 void Model::score(const Batch& batch, float* scores) {
-  forward(network_, batch, pass_);
-  ranker_.score_dense(pass_.output_input_transposed(), batch.size(), scores, &batch);
+  const size_t in_division = towers_.size() / divisions(), count = batch.size() * shape().labels;
+  std::vector<float> of_division;
+  for (size_t t = 0; t < towers_.size(); ++t) {
+    if (t == in_division) of_division.resize(count);
+    towers_[t]->score(batch, t < in_division ? scores : of_division.data());
+    if (t < in_division || (t + 1) % in_division != 0) continue;
+    std::transform(scores, scores + count, of_division.begin(), scores, std::plus<>());
+  }
+  if (divisions() == 1) return;
+  const auto share = 1 / static_cast<float>(divisions());
+  std::transform(scores, scores + count, scores, [share](float sum) { return share * sum; });
+}
+
+size_t Model::width() const {
+  size_t width = 0;
+  for (const auto& tower : towers_) width += tower->network().experiment().model.hidden.back();
+  return width;
 }
 
 ConstMatrix Model::embed(const Batch& batch) {
-  forward(network_, batch, pass_);
-  return pass_.output_input();
+  if (towers_.size() == 1) return towers_.front()->embed(batch);
+  const Matrix all = embedded_.resize(batch.size(), width());
+  size_t first = 0;
+  for (const auto& tower : towers_) {
+    const ConstMatrix own = tower->embed(batch);
+    for (size_t s = 0; s < own.rows; ++s) std::copy_n(own.row(s), own.cols, all.row(s) + first);
+    first += own.cols;
+  }
+  return all;
+}
+
+std::vector<uint32_t> Model::label_counts() const {
+  std::vector<uint32_t> counts(shape().labels);
+  for (const auto& tower : towers_) {
+    const std::vector<uint32_t> own = tower->network().label_counts();  // zero for labels of others
+    if (own.empty()) return {};
+    std::ranges::transform(counts, own, counts.begin(), [](uint32_t a, uint32_t b) { return std::max(a, b); });
+  }
+  return counts;
 }
 
 void Model::prepare_sparse(const Dataset& data) {
+  if (divisions() > 1)
+    throw UsageError(
+        "a sparse index knows the labels of one network, and the scores of this model are means of several "
+        "(model.divisions): run it without --sparse");
   const size_t count = std::min(data.rows(), kTuningQueries);
   if (count < kFewestQueries)
     throw UsageError("sparse inference tunes itself on the queries and needs at least " +
@@ -223,36 +267,13 @@ void Model::prepare_sparse(const Dataset& data) {
   for (size_t q = 0; q < count; ++q) rows.push_back(static_cast<uint32_t>(q * data.rows() / count));
   Batch batch;
   batch.assign(data, rows, false);
-  const ConstMatrix queries = embed(batch);
-  const uint64_t digests[] = {fingerprint(),
-                              xxh3_of(std::as_bytes(std::span(queries.data, count * queries.cols)))};
-  const uint64_t key = xxh3_of(std::as_bytes(std::span(digests)));
-  const fs::path file = folder() / kSparsePlanFile;
-  std::optional<SparsePlan> plan = read_sparse_plan(file, key, shape().labels, queries.cols);
-  if (!plan) {
-    plan = plan_sparse(batch);
-    write_sparse_plan(file, key, *plan);
-  }
-  tuned_ = plan->tuned;
-  sparse_ = std::make_unique<SparseIndex>(network_.scoring(), plan->order, tuned_->settings,
-                                          network_.experiment().train.seed, pool_);
+  for (const auto& tower : towers_) tower->prepare_sparse(batch);
 }
 
-// Of queries that have just been embedded.
-SparsePlan Model::plan_sparse(const Batch& batch) {
-  TopK best;
-  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), 1, best, &batch);
-  QuerySample queries{pass_.output_input(), {}, {}};
-  for (size_t q = 0; q < batch.size(); ++q) {
-    if (best.labels(q)[0] == TopK::kNoLabel)
-      throw FormatError(folder().string() + ": the model's scores are not numbers; it cannot be used");
-    queries.best.push_back(network_.spread().neuron(best.labels(q)[0]));
-    queries.scores.push_back(best.scores(q)[0]);
-  }
-  SparsePlan plan{{}, order_rows(network_.scoring(), queries, pool_)};
-  plan.tuned = tune_sparse(network_.scoring(), plan.order, queries, network_.experiment().train.seed,
-                           kRecallWanted, pool_);
-  return plan;
+size_t Model::sparse_bytes() const {
+  size_t bytes = 0;
+  for (const auto& tower : towers_) bytes += tower->sparse_index().memory_bytes();
+  return bytes;
 }
 
 void Model::predict_sparse(const Batch& batch, size_t k, TopK& best) {
@@ -263,30 +284,25 @@ void Model::predict_sparse(const Batch& batch, size_t k, TopK& best) {
   });
 }
 
-// What terms beside the network add to the logits [neurons]; null: there are none.
-const float* Model::Session::direct(const Query& query) {
-  if (!model_->by_feature_) return nullptr;
-  logits_.assign(model_->network_.shape().labels, 0.0f);
-  model_->by_feature_->add_to(query, logits_.data());
-  return logits_.data();
+Model::Session::Session(const Model& model) : divisions_(model.divisions()), labels_(model.shape().labels) {
+  for (const auto& tower : model.towers()) towers_.emplace_back(*tower);
+}
+
+void Model::Session::dense(const Sample& sample, TopK& best) {
+  const auto insert = [&](uint32_t label, float score) { best.insert(0, score, label); };
+  if (divisions_ == 1) {
+    for (Tower::Session& tower : towers_) tower.score(sample, insert);
+    return;
+  }
+  sums_.assign(labels_, 0.0f);
+  for (Tower::Session& tower : towers_) tower.score(sample, [&](uint32_t label, float score) { sums_[label] += score; });
+  const auto share = 1 / static_cast<float>(divisions_);
+  for (uint32_t label = 0; label < labels_; ++label) insert(label, share * sums_[label]);
 }
 
 const TopK& Model::Session::dense(const Sample& sample, size_t k) {
-  const Query query{sample, forward_.run(model_->network_, sample)};
-  const Scoring& scoring = model_->network_.scoring();
-  logits_.assign(scoring.spread().labels(), 0.0f);
-  if (model_->by_feature_) model_->by_feature_->add_to(query, logits_.data());
-  scoring.terms().front()->add_logits(query, logits_.data());
   best_.reset(1, k);
-  for (size_t m = 0; m < scoring.modelets().size(); ++m) {
-    const ModeletSpec& spec = scoring.modelets()[m]->spec();
-    for (size_t row = 0; row < spec.neurons(); ++row) {
-      const size_t neuron = spec.begin + row;
-      const float score = scoring.factor({m, row}) * logits_[neuron] + model_->constants_[neuron];
-      if (score >= best_.thresholds()[0])
-        best_.insert(0, score, scoring.spread().label(static_cast<uint32_t>(neuron)));
-    }
-  }
+  dense(sample, best_);
   return best_;
 }
 
@@ -297,9 +313,7 @@ const TopK& Model::Session::sparse(const Sample& sample, size_t k) {
 }
 
 void Model::Session::sparse(const Sample& sample, size_t place, TopK& best) {
-  MODELET_CHECK(model_->sparse_ != nullptr, "prepare_sparse() first");
-  const Query query{sample, forward_.run(model_->network_, sample)};
-  model_->sparse_->rank(query.hidden, direct(query), scratch_, place, best);
+  for (Tower::Session& tower : towers_) tower.sparse(sample, place, best);
 }
 
 }  // namespace modelet::shard

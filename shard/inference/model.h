@@ -9,6 +9,9 @@
 // Samples are scored against every label (dense), or against those that a SparseIndex finds (sparse). The index is
 // built from the weights, whatever sampling the model was trained with.
 //
+// A model of several towers (base/experiment/towers.h) answers with the best labels of all of them; if its labels are
+// divided into towers more than once, a label's score is the mean of those that it has.
+//
 // Owns the model. const functions may be called from any thread: a single sample is scored on the calling thread.
 // Functions on batches are not const: one thread may call them, and they use several threads inside.
 #pragma once
@@ -25,7 +28,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/array/aligned.h"
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
 #include "shard/data/read/sample_reader.h"
@@ -33,12 +35,7 @@
 #include "shard/data/store/query_encoder.h"
 #include "shard/inference/calibration.h"
 #include "shard/inference/evaluation.h"
-#include "shard/inference/sparse_index.h"
-#include "shard/inference/sparse_plan.h"
-#include "shard/inference/sparse_tuner.h"
-#include "shard/layers/forward.h"
-#include "shard/layers/network.h"
-#include "shard/layers/scoring/feature_index.h"
+#include "shard/inference/tower.h"
 #include "shard/modelet/checkpoint.h"
 
 namespace modelet::shard {
@@ -70,8 +67,13 @@ class Model {
   const DataShape& shape() const { return index().shape; }
   uint64_t step() const { return index().step; }
   uint64_t fingerprint() const { return fingerprint_of(index()); }
-  Network& network() { return network_; }
-  const Network& network() const { return network_; }
+  // One, or one for each task.
+  std::span<const std::unique_ptr<Tower>> towers() const { return towers_; }
+  // Of a model of one.
+  Network& network() { return towers_.front()->network(); }
+  const Network& network() const { return towers_.front()->network(); }
+  // Training samples with each label [labels]; empty: not known.
+  std::vector<uint32_t> label_counts() const;
 
   // State of the encoder of the model's data (shard/data/encode/encoder.h); empty: XMC text.
   std::span<const std::byte> encoder() const { return encoder_; }
@@ -112,19 +114,22 @@ class Model {
 
   // The scores of all labels: scores [batch, labels].
   void score(const Batch& batch, float* scores);
-  // The activations of the last hidden layer [batch, width]; valid until the next batch.
+  // The activations of the last hidden layer [batch, width()], those of all towers side by side; valid until the next
+  // batch.
   ConstMatrix embed(const Batch& batch);
+  size_t width() const;
 
   // Builds the index, tuned on up to kTuningQueries samples, spread evenly over `data`; their labels are
   // ignored. The same model and data give the same index. What takes long to find out is kept beside the
-  // checkpoint (shard/inference/sparse_plan.h). UsageError if there are fewer than kFewestQueries.
+  // checkpoint (shard/inference/sparse_plan.h). UsageError if there are fewer than kFewestQueries, or
+  // if labels have several scores.
   static constexpr size_t kTuningQueries = 2000, kFewestQueries = 50;
   void prepare_sparse(const Dataset& data);
-  bool has_sparse() const { return sparse_ != nullptr; }
-  // The result of tuning: settings, and how often sparse and dense scoring agree on the best label of these
-  // queries.
-  const TunedSparse& sparse_settings() const { return *tuned_; }
-  const SparseIndex& sparse_index() const { return *sparse_; }
+  bool has_sparse() const { return towers_.front()->has_sparse(); }
+  // The result of tuning, of a model of one tower: settings, and how often sparse and dense scoring agree on the best
+  // label of these queries.
+  const TunedSparse& sparse_settings() const { return towers_.front()->sparse_settings(); }
+  size_t sparse_bytes() const;  // of the index
 
   // Scores the samples of one thread, and allocates nothing once it is warm. Must not outlive the model;
   // prepare_sparse() must be done before.
@@ -139,13 +144,12 @@ class Model {
 
    private:
     friend class Model;
-    explicit Session(const Model& model) : model_(&model) {}
-    const float* direct(const Query& query);
+    explicit Session(const Model& model);
+    void dense(const Sample& sample, TopK& best);
 
-    const Model* model_;
-    SampleForward forward_;
-    AlignedVector<float> logits_;
-    SparseIndex::Memory scratch_;
+    size_t divisions_, labels_;
+    std::vector<Tower::Session> towers_;
+    std::vector<float> sums_;  // [labels] of the scores of several divisions
     TopK best_;
   };
   Session session() const { return Session(*this); }
@@ -156,7 +160,8 @@ class Model {
     bool missing = false;
   };
   LabelNames read_names(const std::filesystem::path& file) const;
-  SparsePlan plan_sparse(const Batch& batch);
+  void load_towers();
+  size_t divisions() const { return towers_.size() == 1 ? 1 : experiment().model.divisions; }
   void predict_sparse(const Batch& batch, size_t k, TopK& best);
 
   Checkpoint checkpoint_;
@@ -165,13 +170,10 @@ class Model {
   LabelNames names_;
   std::optional<Calibration> calibration_;
   ThreadPool pool_;
-  Network network_;
-  ForwardPass pass_;
-  LabelRanker ranker_;
-  std::vector<float> constants_;            // [neurons] of their scores
-  std::optional<FeatureIndex> by_feature_;  // if there are terms beside the network
-  std::optional<TunedSparse> tuned_;
-  std::unique_ptr<SparseIndex> sparse_;
+  std::vector<std::unique_ptr<Tower>> towers_;
+  TopK of_tower_;
+  std::vector<float> scores_;  // [batch, labels] if there are several divisions
+  Buffer embedded_;
   std::vector<Session> sessions_;                       // one per thread, for sparse batches
   mutable std::mutex mutex_;                            // guards idle_
   mutable std::vector<std::unique_ptr<Session>> idle_;  // for predict() on single samples

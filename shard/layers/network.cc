@@ -10,11 +10,11 @@
 namespace modelet::shard {
 
 Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
-                 bool trainable, ThreadPool& pool, FeatureRows features)
+                 bool trainable, ThreadPool& pool, FeatureRows features, LabelSpread spread)
     : experiment_(experiment),
       shape_(shape),
       pool_(pool),
-      spread_(shape.labels, shape.label_seed),
+      spread_(std::move(spread)),
       features_(std::move(features)) {
   const ModeletOptions options = modelet_options(experiment, trainable);
   std::vector<Parameters> input;
@@ -83,7 +83,7 @@ void Network::add_samples(const Dataset& data, std::span<const uint32_t> rows, u
 }
 
 std::vector<uint32_t> Network::label_counts() const {
-  std::vector<uint32_t> counts(shape_.labels);
+  std::vector<uint32_t> counts(spread_.labels());
   for (const Modelet* modelet : output_->modelets()) {
     const std::vector<uint32_t>& own = modelet->label_counts();
     if (own.empty()) return {};

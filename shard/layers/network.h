@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/experiment/partition.h"
@@ -22,10 +23,15 @@ class Network {
  public:
   // Allocates the modelets of `held` (a subset of the partition, in its order). Their parameters are zero
   // until initialise() or restoring from a checkpoint. `trainable`: with optimiser state; without it the
-  // network is for inference. `features`: those that have rows, as many as shape.input_rows().
+  // network is for inference. `features`: those that have rows, as many as shape.input_rows(). `spread`: the
+  // label of each of shape.labels neurons.
   Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
-          bool trainable, ThreadPool& pool, FeatureRows features);
-  // All features have rows.
+          bool trainable, ThreadPool& pool, FeatureRows features, LabelSpread spread);
+  // All labels have neurons.
+  Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
+          bool trainable, ThreadPool& pool, FeatureRows features)
+      : Network(experiment, shape, held, trainable, pool, std::move(features), spread_of(shape)) {}
+  // All features have rows as well.
   Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
           bool trainable, ThreadPool& pool)
       : Network(experiment, shape, held, trainable, pool, FeatureRows(shape.features)) {}
@@ -45,7 +51,7 @@ class Network {
   const Scoring& scoring() const { return *scoring_; }
   size_t hidden_layers() const { return hidden_.size() + 1; }
 
-  // Number of samples in the training data with each label [labels], those held out included. The output
+  // Number of samples in the training data with each label [spread().labels()], those held out included. The output
   // modelets that are held keep their part. label_counts() needs all output modelets to be held here. It is
   // empty if one of them does not know its part.
   void set_label_counts(std::span<const uint32_t> counts);

@@ -34,6 +34,9 @@ bool is_intact(const fs::path& folder) {
   try {
     const Checkpoint checkpoint = Checkpoint::open(folder);
     for (const CheckpointEntry& entry : checkpoint.index().modelets) checkpoint.open_modelet(entry.spec);
+    for (uint32_t task = 0; task < checkpoint.index().towers.size(); ++task)
+      if (!is_intact(checkpoint.open_tower(task).folder())) return false;
+    if (checkpoint.index().division) checkpoint.read_division();
     checkpoint.read_encoder();
     return true;
   } catch (const Error&) {
@@ -65,7 +68,7 @@ fs::path run_of(const fs::path& path) {
   const fs::path given = path.has_filename() ? path : path.parent_path();  // "runs/a/" is "runs/a"
   const bool single = is_checkpoint(given);
   const fs::path folder = single ? given.parent_path() : given;
-  if (folder.filename() == "checkpoints") return folder.parent_path();
+  if (folder.filename() == "checkpoints" || folder.filename() == kTowersFolder) return folder.parent_path();
   return single ? fs::path() : folder;
 }
 
@@ -98,7 +101,7 @@ void bring_checkpoint(const fs::path& from, uint64_t step, const fs::path& to) {
 
 void require_one_run(const fs::path& run, const fs::path& resumed) {
   const auto newest = newest_checkpoint(run / "checkpoints");
-  if (!newest) return;
+  if (!newest || resumed == run / kTowersFolder) return;
   if (resumed.empty())
     throw UsageError(run.string() + ": holds a run already, up to " + newest->filename().string() +
                      "; choose another --out, or continue that run with --resume " + run.string());
@@ -135,6 +138,27 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   result.folder_ = folder;
   result.index_ = parse_checkpoint_index(read_text_file(folder / kIndexName, kMaxIndexBytes), folder);
   return result;
+}
+
+Checkpoint Checkpoint::open_tower(uint32_t task) const {
+  const TowerEntry& entry = index_.towers.at(task);
+  const fs::path file = existing(folder_ / entry.folder / kIndexName);
+  const std::string text = read_text_file(file, kMaxIndexBytes);
+  if (text.size() != entry.index.bytes || xxh3_of(std::as_bytes(std::span(text))) != entry.index.xxh3)
+    throw FormatError(file.string() + ": damaged, or of another model: it differs from what the model's index says");
+  Checkpoint tower;
+  tower.folder_ = folder_ / entry.folder;
+  tower.index_ = parse_checkpoint_index(text, tower.folder_);
+  if (tower.index_.shape.all_labels != index_.shape.labels || tower.index_.shape.features != index_.shape.features)
+    throw FormatError(file.string() + ": is not a tower of this model: it has other features or labels");
+  return tower;
+}
+
+LabelDivision Checkpoint::read_division() const {
+  const Experiment::Model& model = index_.experiment.model;
+  const fs::path file = existing(folder_ / LabelDivision::kFile);
+  SafetensorsFile(file, &*index_.division);  // compares size and checksum
+  return LabelDivision::read(file, model.towers, model.divisions, index_.shape.labels);
 }
 
 SafetensorsFile Checkpoint::open_modelet(const ModeletSpec& spec) const {

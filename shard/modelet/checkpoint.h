@@ -23,6 +23,7 @@
 
 #include "base/error.h"
 #include "base/system/file.h"
+#include "shard/data/store/label_division.h"
 #include "shard/format/safetensors.h"
 #include "shard/modelet/checkpoint/index.h"
 
@@ -39,8 +40,11 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& path);
                                     std::string_view advice);
 
 // The folder of the run that `path` belongs to, where `path` is what find_checkpoint() takes: the run's
-// folder, its checkpoints/ folder or a checkpoint in it. Empty for a checkpoint that lies elsewhere.
+// folder, its checkpoints/ or towers/ folder or a checkpoint in it. Empty for a checkpoint that lies elsewhere.
 std::filesystem::path run_of(const std::filesystem::path& path);
+
+// Of a run whose towers are not all trained (node_agent/train/towers.h).
+inline constexpr const char* kTowersFolder = "towers";
 
 // The names of the labels in a run's folder, a copy of data.labels.
 inline constexpr const char* kLabelNamesFile = "labels.txt";
@@ -76,6 +80,11 @@ class Checkpoint {
   // The file of the modelet with this layer and range (the id within the partition does not matter).
   // FormatError if the checkpoint has no such modelet or file, or if size or checksum differ.
   SafetensorsFile open_modelet(const ModeletSpec& spec) const;
+
+  // Of a checkpoint with towers: that of a task. FormatError if its index is missing or differs.
+  Checkpoint open_tower(uint32_t task) const;
+  // Which labels each tower has. FormatError if size or checksum differ, or if it is none.
+  LabelDivision read_division() const;
 
   // The state of the text encoder; empty if the data needs none. FormatError if size or checksum differ.
   std::vector<std::byte> read_encoder() const;

@@ -27,6 +27,11 @@ void write_index(const fs::path& folder, const CheckpointIndex& index, Sync sync
   if (sync == Sync::kYes) sync_folder(folder);
 }
 
+FileDigest digest_of(const fs::path& file) {
+  const MappedFile mapped(file);
+  return {mapped.bytes().size(), xxh3_of(mapped.bytes())};
+}
+
 // The checkpoint is in place. What cannot be removed now is removed with the next one.
 void tidy(const std::function<void()>& remove) {
   try {
@@ -63,6 +68,26 @@ FileDigest CheckpointWriter::write_encoder(std::span<const std::byte> state) con
 
 void CheckpointWriter::add(const fs::path& file, const std::string& name) const {
   link_or_copy(file, partial_ / name);
+}
+
+TowerEntry CheckpointWriter::add_tower(const fs::path& folder, uint32_t task) const {
+  const Checkpoint tower = Checkpoint::open(folder);
+  const std::string name = tower_folder(task);
+  std::error_code failure;
+  fs::create_directories(partial_ / name, failure);
+  if (failure) throw Error((partial_ / name).string() + ": " + failure.message() + " (making a folder for a tower)");
+  const auto add_file = [&](const std::string& file) { add(folder / file, name + "/" + file); };
+  for (const CheckpointEntry& entry : tower.index().modelets) add_file(entry.file);
+  if (tower.index().encoder) add_file(kEncoderName);
+  add_file(kIndexName);
+  if (sync_ == Sync::kYes) sync_folder(partial_ / name);
+  return {name, digest_of(partial_ / name / kIndexName)};
+}
+
+FileDigest CheckpointWriter::write_division(const LabelDivision& division) const {
+  const fs::path file = partial_ / LabelDivision::kFile;
+  division.write(file);
+  return digest_of(file);
 }
 
 fs::path CheckpointWriter::folder() const { return checkpoint_of_step(parent_, step_); }
@@ -109,6 +134,8 @@ void CheckpointWriter::check_files(const CheckpointIndex& index) const {
 void CheckpointWriter::remove_other_files(const CheckpointIndex& index) const {
   std::set<std::string> known;
   if (index.encoder) known.insert(kEncoderName);
+  if (index.division) known.insert(LabelDivision::kFile);
+  for (const TowerEntry& tower : index.towers) known.insert(tower.folder);
   for (const CheckpointEntry& entry : index.modelets) known.insert(entry.file);
   std::vector<fs::path> others;
   for (const fs::directory_entry& entry : fs::directory_iterator(partial_))

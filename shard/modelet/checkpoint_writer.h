@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 
+#include "shard/data/store/label_division.h"
 #include "shard/format/safetensors.h"
 #include "shard/modelet/checkpoint/index.h"
 
@@ -37,9 +38,12 @@ class CheckpointWriter {
   // Writes the state of the text encoder (Dataset::encoder()).
   FileDigest write_encoder(std::span<const std::byte> state) const;
 
-  // kPrivate: adds a file that exists already, under this name. A hard link where the file system allows it,
-  // else a copy.
+  // Adds a file that exists already, under this name. A hard link where the file system allows it, else a copy.
   void add(const std::filesystem::path& file, const std::string& name) const;
+  // Adds the files of the checkpoint in `folder` as a tower, in the same way.
+  TowerEntry add_tower(const std::filesystem::path& folder, uint32_t task) const;
+  // Writes the division of the labels into towers.
+  FileDigest write_division(const LabelDivision& division) const;
 
   // The path of the checkpoint once it is committed.
   std::filesystem::path folder() const;

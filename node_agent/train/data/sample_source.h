@@ -15,6 +15,7 @@
 #include "node_agent/train/job/train_job.h"
 #include "shard/data/store/dataset.h"
 #include "shard/data/store/feature_rows.h"
+#include "shard/data/store/label_spread.h"
 
 namespace modelet::agent {
 
@@ -34,6 +35,8 @@ class SampleSource {
   virtual void require_planned(const shard::Dataset& train, const shard::Dataset& test) const = 0;
   // Whether each replica has a training set of its own.
   virtual bool of_replica() const = 0;
+  // Whether train() has the labels of all neurons on every rank.
+  virtual bool has_all_labels() const { return false; }
 
   // Equal on all ranks of the run, whatever `train` is here.
   virtual shard::FeatureRows feature_rows(const shard::Dataset& train) const = 0;
@@ -41,6 +44,14 @@ class SampleSource {
   // `own`: steps in which this replica goes through its training samples once. A replica with fewer samples
   // than others goes through them again.
   virtual uint64_t steps_per_epoch(uint64_t own) const = 0;
+  // The label of each output neuron.
+  virtual shard::LabelSpread spread() const = 0;
+  // Which of `rows` (ascending) of `train` the rank trains on.
+  virtual std::vector<uint32_t> trained(const shard::Dataset& train, std::vector<uint32_t> rows) const {
+    static_cast<void>(train);
+    return rows;
+  }
+  virtual float unlabelled_weight() const { return 1; }  // of the loss of those without labels
 };
 
 // The data that the job names, equal on all ranks. `job` must outlive it.

@@ -30,7 +30,8 @@ class SharedSamples final : public SampleSource {
 
   void require_planned(const shard::Dataset& train, const shard::Dataset& test) const override {
     const DataShape seen = shard::describe_shape(train, test), &planned = job_.shape;
-    const bool same_shape = seen.features == planned.features && seen.labels == planned.labels &&
+    const uint64_t labels = planned.all_labels > 0 ? planned.all_labels : planned.labels;
+    const bool same_shape = seen.features == planned.features && seen.labels == labels &&
                             seen.train_rows == planned.train_rows && seen.test_rows == planned.test_rows &&
                             seen.encoder == planned.encoder &&
                             (seen.occurring_features == planned.occurring_features ||
@@ -50,6 +51,7 @@ class SharedSamples final : public SampleSource {
     return shard::count_labels(train);
   }
   uint64_t steps_per_epoch(uint64_t own) const override { return own; }
+  shard::LabelSpread spread() const override { return shard::spread_of(job_.shape); }
 
  private:
   std::string train_path() const {

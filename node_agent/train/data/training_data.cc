@@ -55,9 +55,10 @@ TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, Thread
       features_(source_.feature_rows(train_)),
       samples_of_run_(job.shape.train_rows),
       split_(shard::split_rows(train_.rows(), job.experiment.data.validation, job.experiment.train.seed)),
-      feed_(train_, std::move(split_.train), job.experiment.train, pool,
+      feed_(train_, source_.trained(train_, std::move(split_.train)), job.experiment.train, pool,
             {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas()),
-             source_.of_replica()}) {
+             source_.of_replica()},
+            source_.unlabelled_weight()) {
   if (source_.of_replica()) require_separable(job.experiment.model);
   require_choice(job.experiment.model.loss, train_, job.experiment.data.train);
   require_items(job.experiment.model, train_, job.experiment.data.train);
@@ -72,7 +73,7 @@ std::vector<uint32_t> TrainingData::training_rows() const {
 }
 
 void TrainingData::complete_validation_labels(comm::Group& replica, comm::Tag tag) {
-  if (std::exchange(validation_has_labels_, true)) return;
+  if (std::exchange(validation_has_labels_, true) || source_.has_all_labels()) return;
   feed_.finish_next();  // nobody reads the samples now
   complete_labels(train_, split_.validation, replica, tag);
 }

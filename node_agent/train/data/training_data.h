@@ -29,6 +29,7 @@ class TrainingData {
   const shard::Dataset& train() const { return train_; }
   const shard::Dataset& test() const { return test_; }
   const shard::FeatureRows& features() const { return features_; }
+  shard::LabelSpread spread() const { return source_.spread(); }
   shard::BatchFeed& feed() { return feed_; }
   std::span<const uint32_t> validation_rows() const { return split_.validation; }  // of train()
   std::vector<uint32_t> training_rows() const;                                     // the others

@@ -5,12 +5,6 @@
 #include "shard/data/batch/split.h"
 
 namespace modelet::agent {
-namespace {
-
-const std::vector<size_t> kFigureRanks = {1, 3, 5};  // the K of p_at_K and its like
-
-}  // namespace
-
 void add_figures(nlohmann::json& event, const std::vector<shard::Figure>& figures) {
   for (const shard::Figure& figure : figures) event[figure.name] = figure.value;
 }

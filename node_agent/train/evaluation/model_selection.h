@@ -17,6 +17,8 @@
 
 namespace modelet::agent {
 
+inline const std::vector<size_t> kFigureRanks = {1, 3, 5};  // the K of p_at_K and its like
+
 // Adds figures to an event, as its members.
 void add_figures(nlohmann::json& event, const std::vector<shard::Figure>& figures);
 

@@ -435,7 +435,7 @@ ordered_json to_json(const Comparison& result, const shard::Model& model, size_t
           {"sparse_p_at_1", result.sparse.precision()},
           {"agreement", result.agreement()},
           {"prepare_seconds", prepare_seconds},
-          {"index_bytes", model.sparse_index().memory_bytes()},
+          {"index_bytes", model.sparse_bytes()},
           {"rows", settings.rows},
           {"head", settings.head},
           {"tables", settings.tables},
@@ -462,7 +462,7 @@ std::string to_text(const Comparison& result, const shard::Model& model, size_t 
   text += fmt::format(
       "{} queries, {} labels; index of {} rows, {:.1f} MB, built in {:.1f} s: {} always scored, {} tables of "
       "2^{} buckets, {} rows of a bucket, {} candidates\n",
-      result.queries(), labels, settings.rows, static_cast<double>(model.sparse_index().memory_bytes()) / 1e6,
+      result.queries(), labels, settings.rows, static_cast<double>(model.sparse_bytes()) / 1e6,
       prepare_seconds, settings.head, settings.tables, settings.bits, settings.bucket, settings.candidates);
   return text;
 }

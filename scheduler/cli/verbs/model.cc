@@ -110,12 +110,12 @@ bool asked_for(const ModelOptions& options, const std::string& metric) {
 // Makes the metrics. If the user names a metric that this model or way of scoring does not have, throws an
 // error that says why.
 shard::Metrics make_metrics(const shard::Model& model, const ModelOptions& options) {
-  const size_t labels = model.network().shape().labels;
+  const size_t labels = model.shape().labels;
   Experiment::Metrics propensities = model.experiment().metrics;
   if (!options.propensity.empty()) propensities = {options.propensity[0], options.propensity[1]};
   const auto named = [&](const char* metric) { return std::ranges::count(options.metrics, metric) > 0; };
   std::vector<uint32_t> counts;
-  if (asked_for(options, "psp")) counts = model.network().label_counts();
+  if (asked_for(options, "psp")) counts = model.label_counts();
   if (named("psp") && counts.empty())
     throw UsageError(
         "psp needs the label frequencies of train, and this checkpoint has none: it is of an older program; "
@@ -127,7 +127,7 @@ shard::Metrics make_metrics(const shard::Model& model, const ModelOptions& optio
         "models (model.loss) of at most {} labels, without --sparse. For wide outputs use p, ndcg, recall "
         "and psp",
         shard::kMostLabelsForAuc));
-  return {options.ks, shard::inverse_propensities(counts, model.network().shape().train_rows, propensities),
+  return {options.ks, shard::inverse_propensities(counts, model.shape().train_rows, propensities),
           auc && (asked_for(options, "auc") || asked_for(options, "log_loss")) ? labels : 0};
 }
 

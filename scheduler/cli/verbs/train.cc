@@ -10,11 +10,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/experiment/towers.h"
 #include "base/system/file.h"
 #include "base/system/process.h"
-#include "comm/collectives/group.h"
+#include "node_agent/train/local_run.h"
 #include "node_agent/train/train.h"
-#include "node_agent/train/trainer.h"
+#include "node_agent/train/towers.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/recipe.h"
 #include "scheduler/client/fetch_run.h"
@@ -60,20 +61,18 @@ void train_here(const PlacedRun& run, Reporter& reporter) {
   agent::TrainJob job = agent::job_of_one_node(submission.name, submission.experiment, submission.shape);
   job.out = run.out;
   job.resume = run.resume;
-  agent::Trainer trainer(std::move(job));
+  agent::LocalRun local(std::move(job));
   std::atomic<bool> learns{false};
-  const StopSignals signals([&trainer, &learns] {
+  const StopSignals signals([&local, &learns] {
     if (!learns) end_from_signal("\nstopped before the first step: there is nothing to save\n");
-    trainer.request_stop();
+    local.request_stop();
     write_from_signal(kStoppingLine);
   });
   try {
-    trainer.prepare();
-    learns = true;
-    const auto group = comm::make_solo_group();
-    trainer.run(*group, [&](const nlohmann::json& event) {
+    local.run([&](const nlohmann::json& event) {
+      learns = true;
       reporter.handle(event);
-      if (!reporter.failure().empty()) trainer.request_stop();
+      if (!reporter.failure().empty()) local.request_stop();
     });
   } catch (const Interrupted&) {
     reporter.require_success();
@@ -153,7 +152,7 @@ void train(const TrainOptions& options) {
   PlacedRun run{.submission = {.nodes = options.nodes}, .out = {}, .resume = {}};
   Submission& submission = run.submission;
   submission.name = options.recipe.run_name(options.experiment);
-  if (!options.resume.empty()) run.resume = shard::find_checkpoint(absolute(options.resume));
+  if (!options.resume.empty()) run.resume = agent::TowerRun::start_of(absolute(options.resume));
   const RunPlace place(options.out, run.resume, submission.name);
   run.out = place.path();
   shard::require_one_run(run.out, run.resume);
@@ -161,6 +160,8 @@ void train(const TrainOptions& options) {
   Reporter reporter(options.json);
   const ChosenExperiment chosen = experiment_of(options, reporter);
   submission.experiment = chosen.experiment;
+  if (options.nodes > 1 && tower_tasks(submission.experiment.model) > 1)
+    throw UsageError("model.towers: towers do not train on --nodes yet: leave --nodes out");
   if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
   reporter.record_in(run.out, chosen.text, submission.experiment.data.labels);

@@ -91,6 +91,12 @@ void Batch::clear() {
   label_offsets.assign(1, 0);
   labels.clear();
   label_counts.clear();
+  weights.clear();
+}
+
+void Batch::weigh_unlabelled(float weight) {
+  weights.resize(size());
+  for (size_t s = 0; s < size(); ++s) weights[s] = label_offsets[s] == label_offsets[s + 1] ? weight : 1;
 }
 
 void Batch::add(const Sample& sample) {

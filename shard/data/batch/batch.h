@@ -89,6 +89,12 @@ struct Batch : BatchBlock {
   std::vector<uint32_t> labels;  // as far as the data set has them: at least those of the node's neurons
   std::vector<uint32_t> label_counts;  // [size] of all labels of a sample
 
+  std::vector<float> weights;          // [size] of a sample's loss; empty: all are 1
+
+  float weight(size_t sample) const { return weights.empty() ? 1 : weights[sample]; }
+  // Gives samples without labels this weight.
+  void weigh_unlabelled(float weight);
+
   // Place of the first sample in the batch of all replicas together. Random draws for a sample follow from
   // this place. So each replica draws for itself, and all of them together draw what one model with all
   // samples would.

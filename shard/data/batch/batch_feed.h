@@ -19,9 +19,9 @@ class BatchFeed {
  public:
   // `data` and `pool` must outlive it. `rows` of the data take part: those of all replicas or, with
   // share.own_rows, of this one. Each of share.count replicas trains on train.batch samples a step; this is the
-  // feed of one of them.
+  // feed of one of them. `unlabelled_weight`: of the loss of samples without labels.
   BatchFeed(const Dataset& data, std::vector<uint32_t> rows, const Experiment::Train& train, ThreadPool& pool,
-            BatchShare share = {});
+            BatchShare share = {}, float unlabelled_weight = 1);
 
   size_t steps_per_epoch() const { return order_.steps_per_epoch(); }
   // Of all replicas together; if each has rows of its own, as if all had as many as this one.
@@ -45,7 +45,7 @@ class BatchFeed {
   BatchOrder order_;  // of all replicas together, or of this one's rows
   BatchShare share_;
   size_t batch_;  // samples of this replica
-  float input_dropout_;
+  float input_dropout_, unlabelled_weight_;
   uint64_t seed_;
   Batch batches_[2];  // of this step and the next
   uint64_t prepared_step_ = ~uint64_t{0};

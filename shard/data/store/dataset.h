@@ -67,6 +67,9 @@ class Dataset {
   // Adds labels of samples that this data set does not have (LabelSelection). Sorts `entries`. No thread may
   // read the data set meanwhile.
   void add_labels(std::vector<LabelEntry>& entries) { labels_.add(entries); }
+  // Removes the labels of samples that have no neuron; what is said of all labels stays. No thread may read the data
+  // set meanwhile.
+  void keep_labels(const LabelSpread& spread) { labels_.keep(spread); }
   // Memory of its own: neither the mapped file nor the arrays of CsrSamples.
   size_t memory_bytes() const { return labels_.memory_bytes() + made_.bytes(); }
   // As those of the first block; they request the labels as well.

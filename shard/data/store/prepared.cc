@@ -234,6 +234,18 @@ void SampleLabels::add(std::vector<LabelEntry>& entries) {
   labels_ = std::move(merged);
 }
 
+void SampleLabels::keep(const LabelSpread& spread) {
+  uint64_t kept = 0, next = 0;  // `next`: where the sample's labels began
+  for (size_t sample = 0; sample + 1 < offsets_.size(); ++sample) {
+    const uint64_t end = offsets_[sample + 1];
+    for (; next < end; ++next)
+      if (spread.neuron(labels_[next]) != LabelSpread::kNoNeuron) labels_[kept++] = labels_[next];
+    offsets_[sample + 1] = kept;
+  }
+  labels_.resize(kept);
+  labels_.shrink_to_fit();
+}
+
 size_t SampleLabels::memory_bytes() const {
   return offsets_.capacity() * sizeof(uint64_t) + labels_.capacity() * sizeof(uint32_t);
 }

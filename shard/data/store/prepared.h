@@ -29,6 +29,7 @@
 #include "base/system/file.h"
 #include "shard/data/read/sample.h"
 #include "shard/data/read/sample_reader.h"
+#include "shard/data/store/label_spread.h"
 
 namespace modelet::shard {
 
@@ -128,6 +129,8 @@ class SampleLabels {
   const uint64_t* place(size_t sample) const { return &offsets_[sample]; }  // of its two offsets, to prefetch
   // Adds labels that a sample did not have. Samples in range; sorts `entries`.
   void add(std::vector<LabelEntry>& entries);
+  // Removes all labels that have no neuron.
+  void keep(const LabelSpread& spread);
   size_t memory_bytes() const;
 
  private:

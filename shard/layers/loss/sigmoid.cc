@@ -35,10 +35,11 @@ class Sigmoid final : public LossFunction {
     result.reset(batch, statistics.size());
     const float share = 1.0f / static_cast<float>(batch.size());
     for (size_t s = 0; s < batch.size(); ++s) {
+      const float weight = batch.weight(s);
       for (const ConstMatrix& local : statistics)
-        result.loss += double{local.row(kSum)[s]} - local.row(kTarget)[s];
-      result.target_factor[s] = share;
-      for (AlignedVector<float>& factor : result.factors) factor[s] = share;
+        result.loss += weight * (double{local.row(kSum)[s]} - local.row(kTarget)[s]);
+      result.target_factor[s] = weight * share;
+      for (AlignedVector<float>& factor : result.factors) factor[s] = weight * share;
     }
     result.loss *= share;
   }

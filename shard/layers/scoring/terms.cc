@@ -175,7 +175,8 @@ class ExclusionTerm final : public ModeletTerm {
   void add_logits(const Query& query, float* logits) const override {
     const auto& [features, values, labels] = query.sample;
     for (size_t i = 0; i < features.size() && features[i] < spread_.labels(); ++i)
-      logits[spread_.neuron(features[i])] += kOwnWeight * values[i];
+      if (const uint32_t neuron = spread_.neuron(features[i]); neuron != LabelSpread::kNoNeuron)
+        logits[neuron] += kOwnWeight * values[i];
   }
 
   void add_logits(const QueryBatch& batch, const LabelRows& labels, TermScratch&,

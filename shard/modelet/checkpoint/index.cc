@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/experiment/towers.h"
 #include "base/text/strict_json.h"
+#include "shard/data/store/label_division.h"
 
 namespace modelet::shard {
 namespace fs = std::filesystem;
@@ -91,6 +93,8 @@ void require_plausible(const DataShape& shape, const std::string& origin) {
 
 }  // namespace
 
+std::string tower_folder(uint32_t task) { return fmt::format("tower-{:03}", task); }
+
 std::string modelet_file(const ModeletSpec& spec) { return spec.name() + kExtension; }
 
 // Ids count up, layers too, the ranges of a layer follow each other, and each layer reads the whole layer
@@ -100,6 +104,12 @@ void check_cover(const CheckpointIndex& index, const std::string& origin) {
   const auto fail = [&](size_t i, const char* problem) {
     throw FormatError(fmt::format("{}: modelet {}: {}", origin, i, problem));
   };
+  const uint32_t tasks = tower_tasks(index.experiment.model);
+  if (index.towers.size() != (tasks == 1 ? 0 : tasks) || index.division.has_value() != (tasks > 1) ||
+      (tasks > 1 && !modelets.empty()))
+    throw FormatError(fmt::format("{}: it has {} towers, where model.towers and model.divisions make {}", origin,
+                                  index.towers.size(), tasks));
+  if (tasks > 1) return;
   if (modelets.empty()) throw FormatError(origin + ": no modelets");
   uint64_t inputs = index.shape.input_rows(), neurons = 0;  // of the current layer, so far
   uint32_t layer = 0;
@@ -148,10 +158,14 @@ std::string format_checkpoint_index(const CheckpointIndex& index) {
                                  {"modelets", nlohmann::ordered_json::array()},
                                  {"extra", nlohmann::ordered_json::parse(index.extra)}};
   if (shape.occurring_features > 0) json["data_shape"]["occurring_features"] = shape.occurring_features;
+  if (shape.all_labels > 0) json["data_shape"]["all_labels"] = shape.all_labels;
   for (const CheckpointEntry& entry : index.modelets) json["modelets"].push_back(entry_json(entry));
-  if (index.encoder)
-    json["encoder"] = {
-        {"file", kEncoderName}, {"bytes", index.encoder->bytes}, {"xxh3", hex64_text(index.encoder->xxh3)}};
+  const auto file_json = [](const char* name, const FileDigest& digest) -> nlohmann::ordered_json {
+    return {{"file", name}, {"bytes", digest.bytes}, {"xxh3", hex64_text(digest.xxh3)}};
+  };
+  for (const TowerEntry& tower : index.towers) json["towers"].push_back(file_json(tower.folder.c_str(), tower.index));
+  if (index.division) json["division"] = file_json(LabelDivision::kFile, *index.division);
+  if (index.encoder) json["encoder"] = file_json(kEncoderName, *index.encoder);
   return json.dump(1) + "\n";
 }
 
@@ -192,6 +206,11 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   if (shape.contains("fingerprint")) index.shape.fingerprint = hex64_at(shape, "fingerprint", origin);
   if (shape.contains("occurring_features"))  // else all have rows
     index.shape.occurring_features = unsigned_at(shape, "occurring_features", origin);
+  if (shape.contains("all_labels")) index.shape.all_labels = unsigned_at(shape, "all_labels", origin);
+  if (index.shape.all_labels > uint64_t{1} << 32 ||
+      (index.shape.all_labels > 0 && index.shape.all_labels < index.shape.labels))
+    throw FormatError(fmt::format("{}: a tower has {} of {} labels", origin, index.shape.labels,
+                                  index.shape.all_labels));
   if (index.shape.occurring_features > index.shape.features)
     throw FormatError(fmt::format("{}: 'occurring_features' is {}, more than the {} features", origin,
                                   index.shape.occurring_features, index.shape.features));
@@ -202,13 +221,25 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   for (const nlohmann::json& entry : modelets)
     index.modelets.push_back(
         parse_entry(entry, fmt::format("{}: modelet {}", origin, index.modelets.size())));
+  // What a name must be follows from its place. This also keeps files inside the folder.
+  const auto file_at = [](const nlohmann::json& entry, const std::string& name, const std::string& where) {
+    if (string_at(entry, "file", where) != name) throw FormatError(where + ": its file is not '" + name + "'");
+    return digest_at(entry, where);
+  };
+  if (json.contains("towers")) {
+    const nlohmann::json& towers = member_at(json, "towers", origin);
+    if (!towers.is_array()) throw FormatError(origin + ": 'towers' is not a list");
+    for (const nlohmann::json& entry : towers) {
+      const auto task = static_cast<uint32_t>(index.towers.size());
+      index.towers.push_back(
+          {tower_folder(task), file_at(entry, tower_folder(task), fmt::format("{}: tower {}", origin, task))});
+    }
+  }
+  if (json.contains("division"))
+    index.division = file_at(json["division"], LabelDivision::kFile, origin + ": division");
   check_cover(index, origin);
   if (json.contains("encoder")) {
-    const std::string where = origin + ": encoder";
-    const nlohmann::json& encoder = member_at(json, "encoder", origin);
-    if (string_at(encoder, "file", where) != kEncoderName)
-      throw FormatError(where + ": its file is not '" + kEncoderName + "'");
-    index.encoder = digest_at(encoder, where);
+    index.encoder = file_at(json["encoder"], kEncoderName, origin + ": encoder");
     index.shape.encoder = index.encoder->xxh3;
   }
   const nlohmann::json& extra = member_at(json, "extra", origin);

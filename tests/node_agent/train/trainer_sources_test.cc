@@ -34,6 +34,7 @@ class OwnSamples final : public SampleSource {
     return shard::count_labels(of_all_);
   }
   uint64_t steps_per_epoch(uint64_t) const override { return steps_; }
+  shard::LabelSpread spread() const override { return shard::LabelSpread(of_all_.labels()); }
 
  private:
   fs::path test_, train_;
