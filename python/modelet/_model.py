@@ -114,17 +114,36 @@ class Model:
         return self._native.hidden(self._samples(rows))
 
     def label_embeddings(self) -> Floats:
-        """The weights of each label [labels, width]. Labels that occur with the same rows lie close together."""
-        return self._native.layers()[-1][0]
+        """The weights of each label [labels, width], in a model of towers those of the label's tower in the first division.
+        Labels that occur with the same rows lie close together; those of different towers cannot be compared."""
+        first = [(self.tower_labels(tower), self.layers(tower)[-1][0]) for tower in range(self.towers // self.divisions)]
+        weights = np.empty((self.labels, first[0][1].shape[1]), np.float32)
+        for labels, of_tower in first:
+            weights[labels] = of_tower
+        return weights
 
     def terms(self) -> list[str]:
         """What the scores of labels are sums of: "network", which layers() gives, and the terms that pairs() gives."""
         return self._native.terms
 
-    def layers(self) -> list[tuple[Floats, Floats]]:
-        """The weights and biases of each layer. Weights are [rows, width] in the first layer, with a row for each of
-        row_features(), and [neurons, inputs] in the others."""
-        return self._native.layers()
+    @property
+    def towers(self) -> int:
+        """The networks of the model: one or, if its labels are divided into towers, one for each tower of each division."""
+        return self._native.towers
+
+    @property
+    def divisions(self) -> int:
+        """How often the labels are divided into towers; the scores of a label are averaged."""
+        return self._native.divisions
+
+    def tower_labels(self, tower: int) -> npt.NDArray[np.int64]:
+        """The labels of a tower, ascending."""
+        return self._native.tower_labels(range(self.towers)[tower]).astype(np.int64)
+
+    def layers(self, tower: int = 0) -> list[tuple[Floats, Floats]]:
+        """The weights and biases of each layer of a tower. Weights are [rows, width] in the first layer, with a row for each of
+        row_features(), and [neurons, inputs] in the others. The last layer has a neuron for each of tower_labels()."""
+        return self._native.layers(range(self.towers)[tower])
 
     def row_features(self) -> npt.NDArray[np.int64]:
         """The features that have weights in the first layer, ascending: those that occur in the training data. Others add nothing."""

@@ -37,7 +37,12 @@ class Described(Protocol):
     @property
     def experiment(self) -> str: ...
     def terms(self) -> list[str]: ...
-    def layers(self) -> Layers: ...
+    @property
+    def towers(self) -> int: ...
+    @property
+    def divisions(self) -> int: ...
+    def tower_labels(self, tower: int) -> npt.NDArray[np.int64]: ...
+    def layers(self, tower: int = 0) -> Layers: ...
     def row_features(self) -> npt.NDArray[np.int64]: ...
     def pairs(self) -> Pairs | None: ...
 
@@ -90,7 +95,11 @@ class _Parts:
     """The weights of a model, with rows only for features that say something."""
 
     def __init__(self, model: Described) -> None:
-        self.layers = model.layers()
+        towers = [model.layers(tower) for tower in range(model.towers)]
+        # The first layers of all towers are one layer, each with its columns.
+        weights, bias = np.hstack([layers[0][0] for layers in towers]), np.concatenate([layers[0][1] for layers in towers])
+        self.first, self.towers = (weights, bias), [layers[1:] for layers in towers]
+        self.tower_labels = [model.tower_labels(tower) for tower in range(model.towers)]
         self.pairs = model.pairs()
         self.features = own = model.row_features()
         if self.pairs is not None:
@@ -98,10 +107,9 @@ class _Parts:
             self.features = np.union1d(own, np.flatnonzero(np.diff(of_unit.indptr)))  # of items that only labels have
             self.pairs = of_unit[self.features], of_value[self.features]
         if len(self.features) > len(own):
-            weights, bias = self.layers[0]
             spread = np.zeros((len(self.features), weights.shape[1]), np.float32)
             spread[np.searchsorted(self.features, own)] = weights
-            self.layers[0] = spread, bias
+            self.first = spread, bias
 
     def pages(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where the page of each _PAGE features begins, and the rows of the pages; features without a row have len(features)."""
@@ -120,9 +128,10 @@ class _Graph:
         self.nodes: list[Any] = []  # of onnx: nodes, tensors, descriptions of inputs
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
-        self._parts, self._layers, self._pairs = parts, parts.layers, parts.pairs
+        self._parts, self._pairs = parts, parts.pairs
         self._normalise = 'normalize = "l2"' in model.experiment
         self._features, self._labels = model.features, model.labels
+        self._towers, self._divisions = model.towers, model.divisions
 
     def _node(self, kind: str, arguments: list[str], **attributes: Any) -> str:
         from onnx import helper
@@ -172,7 +181,7 @@ class _Graph:
             self._of_unit = self._cast(self._node("Mul", [exact, rate]), T.FLOAT)
         if self._normalise:
             self._value = self._of_unit
-        weights, bias = self._layers[0]
+        weights, bias = self._parts.first
         if len(self._parts.features) < self._features:
             self._feature = self._rows_of(self._feature)
             weights = np.vstack([weights, np.zeros((1, weights.shape[1]), np.float32)])  # for features without a row
@@ -187,7 +196,7 @@ class _Graph:
         """The same for a dense input."""
         from onnx import TensorProto as T
 
-        weights, bias = self._layers[0]
+        weights, bias = self._parts.first
         self._X = self._unit_X = self._input("X", T.FLOAT, ["rows", self._features])
         if self._normalise or self._pairs is not None:
             exact = self._cast(self._X, T.DOUBLE)
@@ -211,10 +220,30 @@ class _Graph:
         return self._node("Gather", [self._constant(rows), self._node("Add", [place, self._node("Mod", [feature, page])])])
 
     def scores(self, hidden: str) -> str:
-        for number, (weights, bias) in enumerate(self._layers[1:], 1):
-            names = [self._constant(weights, f"weights_{number}"), self._constant(bias, f"bias_{number}")]
+        if self._towers == 1:
+            return self._logits(hidden, 0)
+        width = self._parts.first[1].shape[0] // self._towers
+        axis, logits = self._integers(1), []
+        for tower in range(self._towers):
+            columns = self._integers(tower * width), self._integers((tower + 1) * width)
+            logits.append(self._logits(self._node("Slice", [hidden, *columns, axis]), tower))
+        found = self._node("Concat", logits, axis=1)  # the columns of one division after those of the other
+        in_division = self._towers // self._divisions
+        places = np.argsort(np.concatenate(self._parts.tower_labels[:in_division]))
+        sums = self._node("Gather", [found, self._constant(places)], axis=1)
+        for division in range(1, self._divisions):
+            labels = np.concatenate(self._parts.tower_labels[division * in_division:(division + 1) * in_division])
+            further = self._node("Gather", [found, self._constant(division * self._labels + np.argsort(labels))], axis=1)
+            sums = self._node("Add", [sums, further])
+        return self._node("Mul", [sums, self._constant(np.float32(1 / self._divisions))])
+
+    def _logits(self, hidden: str, tower: int) -> str:
+        layers = self._parts.towers[tower]
+        for number, (weights, bias) in enumerate(layers, 1):
+            names = [self._constant(value, f"{kind}_{number}" + (f"_tower_{tower}" if self._towers > 1 else ""))
+                     for kind, value in (("weights", weights), ("bias", bias))]
             hidden = self._node("Gemm", [hidden, *names], transB=1)
-            if number + 1 < len(self._layers):
+            if number < len(layers):
                 hidden = self._node("Relu", [hidden])
         return hidden
 

@@ -205,12 +205,30 @@ Names Model::terms() const {
   return names;
 }
 
-nb::list Model::layers() const {
-  const shard::Network& network = model_.network();
+namespace {
+
+std::vector<uint32_t> labels_of(const shard::Network& network) {
+  std::vector<uint32_t> labels;
+  for (uint32_t label = 0; label < network.spread().labels(); ++label)
+    if (network.spread().neuron(label) != shard::LabelSpread::kNoNeuron) labels.push_back(label);
+  return labels;
+}
+
+}  // namespace
+
+nb::object Model::tower_labels(size_t tower) const {
+  return nb::cast(to_numpy(labels_of(model_.towers()[tower]->network())));
+}
+
+nb::list Model::layers(size_t tower) const {
+  const shard::Network& network = model_.towers()[tower]->network();
+  std::vector<size_t> place_of(network.spread().neurons());  // [neurons] of the last layer
+  const std::vector<uint32_t> own = labels_of(network);
+  for (size_t place = 0; place < own.size(); ++place) place_of[network.spread().neuron(own[place])] = place;
   nb::list layers;
   const size_t last = network.experiment().model.hidden.size();
   for (size_t layer = 0; layer <= last; ++layer) {
-    const size_t neurons = layer == last ? labels() : network.experiment().model.hidden[layer];
+    const size_t neurons = layer == last ? own.size() : network.experiment().model.hidden[layer];
     const size_t inputs =
         layer == 0 ? network.features().count() : network.experiment().model.hidden[layer - 1];
     const Owned<float> weights(layer == 0 ? inputs : neurons, layer == 0 ? neurons : inputs),
@@ -228,7 +246,7 @@ nb::list Model::layers() const {
           std::copy_n(row, p.cols(), (r < inputs ? weights.data + r * neurons : biases.data) + spec.begin);
         } else {
           const auto neuron = static_cast<uint32_t>(spec.begin + r);
-          const size_t place = layer == last ? network.spread().label(neuron) : neuron;
+          const size_t place = layer == last ? place_of[neuron] : neuron;
           const float factor = layer == last ? network.scoring().factor({m, r}) : 1.0f;
           std::transform(row, row + inputs, weights.data + place * inputs,
                          [&](float weight) { return factor * weight; });
@@ -249,27 +267,29 @@ nb::object Model::row_features() const {
 }
 
 nb::object Model::pairs() const {
-  const shard::Network& network = model_.network();
-  if (!network.experiment().model.centroids) return nb::none();
-  const shard::Scoring& scoring = network.scoring();
+  if (!model_.experiment().model.centroids) return nb::none();
   std::vector<uint32_t> features, labels;
   std::vector<float> of_unit, of_value, values;
-  for (size_t m = 0; m < scoring.modelets().size(); ++m) {
-    const shard::Modelet& modelet = *scoring.modelets()[m];
-    const shard::Pairs& pairs = modelet.direct()->pairs;
-    for (size_t r = 0; r < pairs.neurons(); ++r) {
-      const uint32_t label = scoring.spread().label(static_cast<uint32_t>(modelet.spec().begin + r));
-      const float factor = scoring.factor({m, r});
-      const auto add = [&](uint32_t feature, float unit, float value) {
-        features.push_back(feature);
-        labels.push_back(label);
-        of_unit.push_back(factor * unit);
-        of_value.push_back(factor * value);
-      };
-      values.resize(pairs.features(r).size());
-      scoring.pair_values({m, r}, values);
-      for (size_t i = 0; i < values.size(); ++i) add(pairs.features(r)[i], values[i], 0);
-      if (scoring.settings().exclude_own && label < this->features()) add(label, 0, shard::kOwnWeight);
+  const auto share = 1 / static_cast<float>(model_.divisions());  // of a tower in the scores of its labels
+  for (const auto& tower : model_.towers()) {
+    const shard::Scoring& scoring = tower->network().scoring();
+    for (size_t m = 0; m < scoring.modelets().size(); ++m) {
+      const shard::Modelet& modelet = *scoring.modelets()[m];
+      const shard::Pairs& pairs = modelet.direct()->pairs;
+      for (size_t r = 0; r < pairs.neurons(); ++r) {
+        const uint32_t label = scoring.spread().label(static_cast<uint32_t>(modelet.spec().begin + r));
+        const float factor = share * scoring.factor({m, r});
+        const auto add = [&](uint32_t feature, float unit, float value) {
+          features.push_back(feature);
+          labels.push_back(label);
+          of_unit.push_back(factor * unit);
+          of_value.push_back(factor * value);
+        };
+        values.resize(pairs.features(r).size());
+        scoring.pair_values({m, r}, values);
+        for (size_t i = 0; i < values.size(); ++i) add(pairs.features(r)[i], values[i], 0);
+        if (scoring.settings().exclude_own && label < this->features()) add(label, 0, shard::kOwnWeight);
+      }
     }
   }
   return nb::make_tuple(to_numpy(std::move(features)), to_numpy(std::move(labels)),

@@ -36,7 +36,7 @@ class Model {
   uint64_t step() const { return model_.step(); }
   uint64_t features() const { return model_.shape().features; }
   uint64_t labels() const { return model_.shape().labels; }
-  size_t width() const { return model_.experiment().model.hidden.back(); }
+  size_t width() const { return model_.width(); }
   std::string reading() const;  // as TOML: the keys that say how text is read, with data.format
   Names columns() const;        // shard::Columns::names()
   Names label_names() const;    // empty if labels have no names
@@ -59,10 +59,15 @@ class Model {
 
   // The names of the terms of a score (shard/layers/scoring/terms.cc): the network, and those of pairs().
   Names terms() const;
-  // For each layer its weights and biases. Weights are [features, width] in the first layer and [neurons,
-  // inputs] in the others. The last layer's neurons are in the order of the labels, and its weights and
+  // The networks of the model: one or, of a model of towers, one for each task.
+  size_t towers() const { return model_.towers().size(); }
+  size_t divisions() const { return model_.divisions(); }
+  // For each layer of a tower its weights and biases. Weights are [features, width] in the first layer and [neurons,
+  // inputs] in the others. The last layer's neurons are in the order of tower_labels(), and its weights and
   // biases are those with which labels are scored.
-  nanobind::list layers() const;
+  nanobind::list layers(size_t tower) const;
+  // The labels of a tower, ascending.
+  nanobind::object tower_labels(size_t tower) const;
   // The features that have rows in the first layer, ascending.
   nanobind::object row_features() const;
   // What terms beside the network (shard/layers/scoring/terms.cc) add to scores for the features of a sample, as four

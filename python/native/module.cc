@@ -119,10 +119,14 @@ NB_MODULE(_modelet, m) {
       .def("places", &Model::places, "named"_a, "where"_a)
       .def("row_features", &Model::row_features,
            nb::sig("def row_features(self) -> numpy.typing.NDArray[numpy.uint32]"))
+      .def_prop_ro("towers", &Model::towers)
+      .def_prop_ro("divisions", &Model::divisions)
+      .def("tower_labels", &Model::tower_labels, "tower"_a,
+           nb::sig("def tower_labels(self, tower: int) -> numpy.typing.NDArray[numpy.uint32]"))
       .def(
-          "layers", &Model::layers,
+          "layers", &Model::layers, "tower"_a,
           nb::sig(
-              "def layers(self) -> list[tuple[numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float32]]]"))
+              "def layers(self, tower: int) -> list[tuple[numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float32]]]"))
       .def("pairs", &Model::pairs,
            nb::sig("def pairs(self) -> tuple[numpy.typing.NDArray[typing.Any], ...] | None"))
       .def("pause", &Model::pause)

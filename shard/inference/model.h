@@ -69,6 +69,8 @@ class Model {
   uint64_t fingerprint() const { return fingerprint_of(index()); }
   // One, or one for each task.
   std::span<const std::unique_ptr<Tower>> towers() const { return towers_; }
+  // How often its labels are divided into towers.
+  size_t divisions() const { return towers_.size() == 1 ? 1 : experiment().model.divisions; }
   // Of a model of one.
   Network& network() { return towers_.front()->network(); }
   const Network& network() const { return towers_.front()->network(); }
@@ -161,7 +163,6 @@ class Model {
   };
   LabelNames read_names(const std::filesystem::path& file) const;
   void load_towers();
-  size_t divisions() const { return towers_.size() == 1 ? 1 : experiment().model.divisions; }
   void predict_sparse(const Batch& batch, size_t k, TopK& best);
 
   Checkpoint checkpoint_;

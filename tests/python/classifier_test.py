@@ -131,6 +131,28 @@ def test_partial_fit_goes_on(many_labels):
         classifier.partial_fit(X[:, :50], Y)
 
 
+@pytest.mark.parametrize("divisions", [1, 2])
+def test_towers_are_one_model(divisions, many_labels):
+    X, Y, test_X, test_Y = many_labels
+    keys = {"model.loss": "sigmoid", "model.towers": 3, "model.divisions": divisions, "model.hidden": [32]}
+    classifier = modelet.Classifier(epochs=12, threads=1, random_state=0, settings=keys).fit(X[:400], Y[:400])
+    model = classifier.model_
+    assert (model.towers, model.divisions) == (3 * divisions, divisions)
+    for division in range(divisions):
+        labels = np.concatenate([model.tower_labels(3 * division + tower) for tower in range(3)])
+        np.testing.assert_array_equal(np.sort(labels), np.arange(model.labels))
+    assert model.embed(test_X).shape == (test_X.shape[0], 3 * divisions * 32)
+    assert model.label_embeddings().shape == (model.labels, 32)
+    best, scores = model.predict(test_X, 1)
+    np.testing.assert_allclose(scores[:, 0], model.scores(test_X).max(axis=1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(best[:, 0], model.scores(test_X).argmax(axis=1))
+    before = precision_at_1(classifier, test_X, test_Y)
+    assert before > 0.7
+    classifier.partial_fit(X[400:], Y[400:])
+    assert classifier.model_.towers == 3 * divisions
+    assert precision_at_1(classifier, test_X, test_Y) > before - 0.1
+
+
 def test_partial_fit_with_classes():
     X, y = make_blobs(90, centers=3, random_state=0)
     X = StandardScaler().fit_transform(X)
