@@ -69,7 +69,7 @@ TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, Thread
 std::vector<uint32_t> TrainingData::training_rows() const {
   std::vector<uint32_t> rows;
   std::ranges::set_difference(shard::all_rows(train_.rows()), split_.validation, std::back_inserter(rows));
-  return rows;
+  return source_.trained(train_, std::move(rows));
 }
 
 void TrainingData::complete_validation_labels(comm::Group& replica, comm::Tag tag) {

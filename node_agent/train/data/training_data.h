@@ -32,7 +32,7 @@ class TrainingData {
   shard::LabelSpread spread() const { return source_.spread(); }
   shard::BatchFeed& feed() { return feed_; }
   std::span<const uint32_t> validation_rows() const { return split_.validation; }  // of train()
-  std::vector<uint32_t> training_rows() const;                                     // the others
+  std::vector<uint32_t> training_rows() const;  // the others, as far as they are trained on
   bool validates() const { return !split_.validation.empty(); }
 
   // Gives the validation samples the labels of all neurons, including those that other ranks of `replica`

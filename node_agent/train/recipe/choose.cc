@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/experiment/towers.h"
+
 namespace modelet::agent {
 namespace {
 
@@ -48,7 +50,7 @@ class Chooser {
     double seconds = 0;  // of the budget that are left once the pace is known
     Experiment planned = choice_.experiment;
     if (options_.seconds) {
-      pace = trials_.pace(choice_.experiment, std::min(kTimingOfBudget * *options_.seconds, kMostTiming));
+      pace = trials_.pace(tower_experiment(choice_.experiment), std::min(kTimingOfBudget * *options_.seconds, kMostTiming));
       seconds = *options_.seconds - pace.measuring;
       planned = fitted((1 - kTrialsOfBudget) * seconds, pace).recipe.experiment;
     }
@@ -159,7 +161,7 @@ TrialPlan plan_trials(const Experiment& recipe, const DataFacts& facts, size_t t
 }
 
 Experiment trial_experiment(const Experiment& experiment, const TrialPlan& plan) {
-  Experiment trial = experiment;
+  Experiment trial = tower_experiment(experiment);  // what is better for one network is so for towers
   if (trial.model.hidden.size() == 1) trial.model.hidden = {plan.width};
   trial.train.epochs = plan.epochs;
   trial.train.hidden_dropout = std::min(trial.train.hidden_dropout, kTrialDropout);

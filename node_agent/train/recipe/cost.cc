@@ -4,15 +4,18 @@
 
 #include "base/experiment/memory.h"
 #include "base/experiment/partition.h"
+#include "base/experiment/towers.h"
 #include "node_agent/train/evaluation/classifiers.h"
 
 namespace modelet::agent {
 
 Cost cost_of(const Experiment& experiment, const DataFacts& facts) {
-  const auto labels = static_cast<double>(facts.labels),
-             width = static_cast<double>(experiment.model.hidden.back());
+  const Experiment::Model& model = experiment.model;
+  const double towers = model.towers, tasks = tower_tasks(model);
+  const double labels = static_cast<double>(facts.labels) / towers,
+               width = static_cast<double>(model.hidden.back());
   // Only about half as many, because samples of a batch share labels.
-  const double of_batch = 0.5 * static_cast<double>(experiment.train.batch) * facts.labels_per_row;
+  const double of_batch = 0.5 * static_cast<double>(experiment.train.batch) * facts.labels_per_row / towers;
   double drawn = static_cast<double>(experiment.sampling.uniform);
   if (experiment.sampling.sparsity > 0) drawn = static_cast<double>(experiment.sampling.sparsity) * labels;
   const double active =
@@ -21,9 +24,11 @@ Cost cost_of(const Experiment& experiment, const DataFacts& facts) {
   for (size_t layer = 1; layer < experiment.model.hidden.size(); ++layer)
     hidden += static_cast<double>(experiment.model.hidden[layer - 1]) * experiment.model.hidden[layer];
   constexpr double kProductsOfAStep = 3;  // logits, hidden gradient, weight gradient
-  return {.train = kProductsOfAStep * (hidden + active * width),
-          .score = hidden + labels * width,
-          .propose = hidden + (labels - static_cast<double>(facts.unseen_labels)) * width};
+  const double unseen = static_cast<double>(facts.unseen_labels) / towers;
+  const double left_out = (1 - model.tower_samples) * std::max(0.0, 1 - facts.labels_per_row / towers);
+  return {.train = tasks * (1 - left_out) * kProductsOfAStep * (hidden + active * width),
+          .score = tasks * (hidden + labels * width),
+          .propose = tasks * (1 - left_out) * (hidden + (labels - unseen) * width)};
 }
 
 double training_cost(const Experiment& experiment, const DataFacts& facts) {
@@ -61,7 +66,7 @@ double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pa
 uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
   uint64_t bytes = 0;
   const DataShape shape{.features = facts.features,
-                        .labels = facts.labels,
+                        .labels = (facts.labels + experiment.model.towers - 1) / experiment.model.towers,
                         .train_rows = facts.rows,
                         .features_per_row = facts.features_per_row,
                         .labels_per_row = facts.labels_per_row,

@@ -1,4 +1,4 @@
-// What a recipe costs: work, memory, and seconds once the pace of this machine is measured. Pure functions of facts and
+// What a recipe costs: work (of all its towers), memory (of one), and seconds once the pace of this machine is measured. Pure functions of facts and
 // experiment; any thread.
 #pragma once
 

@@ -142,7 +142,9 @@ class Rules {
 
  private:
   void loss() {
-    if (facts_.labels < 2)
+    if (model_.towers > 1)
+      set(model_.loss, Loss::kSigmoid, "answers of towers are merged by logits that can be compared");
+    else if (facts_.labels < 2)
       set(model_.loss, Loss::kSigmoid, "there is one label, which a sample has or not");
     else if (!facts_.one_label())
       set(model_.loss, Loss::kSigmoid,
@@ -181,12 +183,34 @@ class Rules {
       if (width > widest) reason += fmt::format(fmt::runtime(limit.reason), facts_.labels_per_row);
       width = std::min(width, widest);
     }
+    if (model_.towers > 1) {
+      width = width_of_tower(width);
+      reason += fmt::format(", divided between {} towers", model_.towers);
+    }
     set(model_.hidden, {width}, reason);
     precision();
+    width = with_towers(width);
     while (width > kNarrowest && too_large(now_, facts_, machine_)) {
       width = std::max(kNarrowest, whole_vectors(width / 2));
       set(model_.hidden, {width}, "a wider one would take more than half of the memory");
     }
+  }
+
+  // A tower has fewer labels to tell apart (docs/studies/towers.md).
+  static uint32_t width_of_tower(uint32_t width) {
+    constexpr uint32_t kOfTower = 3, kNarrowestTower = 128;
+    return std::min(width, std::max(kNarrowestTower, whole_vectors(width / kOfTower)));
+  }
+
+  // Divides a network that is too large into towers, of which only one is in memory. Returns the width.
+  uint32_t with_towers(uint32_t width) {
+    constexpr uint64_t kFewestLabels = 64;  // of a tower
+    if (!too_large(now_, facts_, machine_) || !free(model_.towers) || model_.loss != Loss::kSigmoid) return width;
+    for (uint32_t towers = 2; facts_.labels / towers >= kFewestLabels && too_large(now_, facts_, machine_); towers *= 2) {
+      set(model_.towers, towers, "one network would take more than half of the memory, and only one tower is in memory");
+      set(model_.hidden, {width_of_tower(width)}, fmt::format("{} samples, divided between towers", facts_.rows));
+    }
+    return model_.hidden.back();
   }
 
   void sampling_mode() {
@@ -268,7 +292,9 @@ class Rules {
       least = kFewest;
     else if (has_classifiers(model_) && model_.loss == Loss::kSigmoid)
       least = std::clamp((rare ? 4 : 2) * train_.batch, kFewest, kUsual);
-    const auto draws = std::clamp<uint64_t>(std::bit_floor(facts_.labels / 128), least, kMost);
+    constexpr uint32_t kFewestOfTower = 128;
+    if (model_.towers > 1) least = std::max(kFewestOfTower, least / model_.towers);
+    const auto draws = std::clamp<uint64_t>(std::bit_floor(facts_.labels / model_.towers / 128), least, kMost);
     set(now_.sampling.uniform, static_cast<uint32_t>(draws),
         "some of the labels: more teach more, and take longer");
   }
