@@ -5,12 +5,13 @@
 #include <iterator>
 #include <limits>
 
+#include "base/experiment/towers.h"
+
 namespace modelet {
 namespace {
 
 using E = Experiment;
 
-constexpr uint32_t kMostTowers = 1024;           // of a division
 constexpr uint32_t kMaxWidth = 1 << 16;          // of a hidden layer
 constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1: survives JSON readers that know only doubles
 constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();

@@ -11,6 +11,8 @@
 
 namespace modelet {
 
+inline constexpr uint32_t kMostTowers = 1024;  // of a division
+
 // 1: one network for all labels, and no task.
 constexpr uint32_t tower_tasks(const Experiment::Model& model) {
   return model.towers == 1 ? 1 : model.towers * model.divisions;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/experiment/fields.h"
 #include "base/experiment/reader.h"
+#include "base/experiment/towers.h"
 #include "node_agent/train/recipe/regime.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/store/prepared.h"
@@ -206,7 +207,9 @@ class Rules {
   uint32_t with_towers(uint32_t width) {
     constexpr uint64_t kFewestLabels = 64;  // of a tower
     if (!too_large(now_, facts_, machine_) || !free(model_.towers) || model_.loss != Loss::kSigmoid) return width;
-    for (uint32_t towers = 2; facts_.labels / towers >= kFewestLabels && too_large(now_, facts_, machine_); towers *= 2) {
+    for (uint32_t towers = 2; towers <= kMostTowers && facts_.labels / towers >= kFewestLabels &&
+                              too_large(now_, facts_, machine_);
+         towers *= 2) {
       set(model_.towers, towers, "one network would take more than half of the memory, and only one tower is in memory");
       set(model_.hidden, {width_of_tower(width)}, fmt::format("{} samples, divided between towers", facts_.rows));
     }

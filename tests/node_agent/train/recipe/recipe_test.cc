@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/experiment/fields.h"
+#include "base/experiment/towers.h"
 #include "node_agent/train/recipe/choice_text.h"
 #include "node_agent/train/recipe/choose.h"
 #include "node_agent/train/recipe/trial.h"
@@ -124,6 +125,20 @@ TEST(Recipe, FollowsWhatIsGiven) {
   EXPECT_EQ(recipe({"data.format=words"}).train.epochs, 3u);
 }
 
+TEST(Recipe, TowersAreNarrowerAndDrawFewerLabels) {
+  const Experiment usual = recipe_for(wide_facts()), towers = recipe_for(wide_facts(), given({"model.towers=8"}));
+  EXPECT_EQ(towers.model.towers, 8u);
+  EXPECT_LT(towers.model.hidden[0], usual.model.hidden[0]);
+  EXPECT_LT(towers.sampling.uniform, usual.sampling.uniform);
+  DataFacts one_label = wide_facts();
+  one_label.labels_per_row = 1;
+  one_label.most_labels = 1;
+  EXPECT_EQ(recipe_for(one_label, given({"model.towers=8"})).model.loss, Loss::kSigmoid);
+  // The work of all towers; the memory of one.
+  EXPECT_GT(cost_of(towers, wide_facts()).train, cost_of(tower_experiment(towers), wide_facts()).train);
+  EXPECT_LT(model_bytes(towers, wide_facts()), model_bytes(tower_experiment(towers), wide_facts()));
+}
+
 TEST(Recipe, LessDataMeansNarrowerLayersAndMoreSmallerSteps) {
   Experiment before = recipe_for(wide_facts());
   for (const uint64_t rows : {10000, 3000, 300, 1}) {
@@ -148,6 +163,10 @@ TEST(Recipe, FitsIntoTheMachine) {
     EXPECT_LE(model_bytes(recipe_for(facts, given(), machine), facts), machine.memory_bytes / 2) << gib;
   }
   EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 64ull << 30}).model.precision, Precision::kFp32);
+  EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 64ull << 30}).model.towers, 1u);
+  EXPECT_GT(recipe_for(facts, given(), {.memory_bytes = 4ull << 30}).model.towers, 1u) << "rather than a narrow layer";
+  EXPECT_GE(recipe_for(facts, given(), {.memory_bytes = 4ull << 30}).model.hidden[0], 128u);
+  EXPECT_LT(recipe_for(facts, given({"model.towers=1"}), {.memory_bytes = 4ull << 30}).model.hidden[0], 128u);
   facts.rare_labels = facts.labels;  // a width of 768 is halved to 48, and half of that is no multiple of 16
   EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 1 << 20}).model.hidden, std::vector<uint32_t>{32});
 }
