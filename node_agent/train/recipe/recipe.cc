@@ -143,9 +143,7 @@ class Rules {
 
  private:
   void loss() {
-    if (model_.towers > 1)
-      set(model_.loss, Loss::kSigmoid, "answers of towers are merged by logits that can be compared");
-    else if (facts_.labels < 2)
+    if (facts_.labels < 2)
       set(model_.loss, Loss::kSigmoid, "there is one label, which a sample has or not");
     else if (!facts_.one_label())
       set(model_.loss, Loss::kSigmoid,
@@ -381,7 +379,8 @@ GivenKeys given_settings(const std::string& origin, std::vector<std::string> set
     const char *key, *value;
   };
   constexpr Implied kImplied[] = {{"model.exclude_own", "false", "model.centroids", "true"},
-                                  {"model.rare_trust", "1", "model.loss", "sigmoid"}};
+                                  {"model.rare_trust", "1", "model.loss", "sigmoid"},
+                                  {"model.towers", "1", "model.loss", "sigmoid"}};
   const std::map<std::string, std::string> values = given_values("", origin, settings);
   std::set<std::string> keys = given_keys("", origin, settings);
   for (const Implied& each : kImplied) {
@@ -416,7 +415,7 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
   // Studies of data with many labels have decided everything. If most of these are rare, a short trial would
   // favour softmax, which learns the frequent ones first.
   if (has_classifiers(recipe.model) && facts.labels >= kManyLabels) return all;
-  const bool needs_sigmoid = recipe.model.rare_trust != 1 || !all_have_labels(recipe, facts);
+  const bool needs_sigmoid = recipe.model.rare_trust != 1 || recipe.model.towers > 1 || !all_have_labels(recipe, facts);
   if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2 && !needs_sigmoid)
     offer("loss softmax", {"model.loss", "labels compete for a sample"},
           [](Experiment& experiment) { experiment.model.loss = Loss::kSoftmax; });

