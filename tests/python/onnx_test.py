@@ -26,19 +26,21 @@ SETTINGS = [{}, {"model.hidden": [32, 16]}, {"model.precision": "bf16", "data.no
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_scores_are_those_of_the_model(settings, many_labels, tmp_path):
     X, Y, test_X, _ = many_labels
+    # Where the processor multiplies pairs of bf16, a model in bf16 rounds activations to them.
+    tolerance = 1e-2 if settings.get("model.precision") == "bf16" else 1e-4
     classifier = modelet.fit(X, Y, epochs=2, threads=1, random_state=0, settings=settings)
     rows = sp.vstack([test_X, sp.csr_array((2, X.shape[1]), dtype=np.float32), 3.5 * test_X[:1]], format="csr")
     expected = classifier.decision_function(rows)
     path = str(tmp_path / "model.onnx")
     classifier.to_onnx(path)
-    np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(rows))[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(rows))[0], expected, rtol=tolerance, atol=tolerance)
     classifier.to_onnx(path, input="dense")
-    np.testing.assert_allclose(in_onnxruntime(path, {"X": rows.toarray()})[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(in_onnxruntime(path, {"X": rows.toarray()})[0], expected, rtol=tolerance, atol=tolerance)
     classifier.to_onnx(path, k=3)
     labels, scores = in_onnxruntime(path, modelet_onnx.inputs(rows))
     best, best_scores = classifier.predict_top(rows, 3)
-    np.testing.assert_allclose(scores, best_scores, rtol=1e-4, atol=1e-4)
-    clear = np.abs(np.diff(np.sort(expected, axis=1)[:, -4:], axis=1)).min(axis=1) > 1e-3
+    np.testing.assert_allclose(scores, best_scores, rtol=tolerance, atol=tolerance)
+    clear = np.abs(np.diff(np.sort(expected, axis=1)[:, -4:], axis=1)).min(axis=1) > 10 * tolerance
     assert clear.any()
     np.testing.assert_array_equal(labels[clear], best[clear])
 
