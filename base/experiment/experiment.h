@@ -89,6 +89,7 @@ struct Experiment {
     uint32_t uniform = 1024;  // uniform draws in a step, over the whole layer
     float prior = 0;          // when scoring: biases get this multiple of log(chance to be active)
     float sparsity = 0;       // share of the layer's neurons that is active in a step; 0: `uniform` counts
+    uint32_t group = 0;       // samples that share an active set; 0: the whole batch
     uint32_t top = 8;         // lsh: candidates kept per sample after the exact re-rank, over the layer
     uint32_t common = 0;  // lsh: neurons with the largest mean logit, ranked for every sample, over the layer
     uint32_t candidates = 8;    // lsh: candidates per sample and modelet that are re-ranked
@@ -179,6 +180,12 @@ constexpr bool retrieves_neurons(SamplingMode mode) {
 constexpr bool uses_hash_tables(const Experiment::Sampling& sampling) {
   return sampling.mode == SamplingMode::kLshPerSample ||
          (sampling.mode == SamplingMode::kLsh && sampling.retrieval == RetrievalKind::kTables);
+}
+// How many samples of a batch share an active set; the batch's last ones may be fewer.
+constexpr uint32_t samples_of_set(const Experiment::Sampling& sampling, uint32_t batch) {
+  if (sampling.mode == SamplingMode::kLshPerSample) return 1;
+  const bool in_groups = sampling.mode != SamplingMode::kFull && sampling.group > 0;
+  return in_groups && sampling.group < batch ? sampling.group : batch;
 }
 // The codec of gradients. kSame is replaced by the codec of activations.
 constexpr CodecKind gradient_codec(const Experiment::Exchange& exchange) {

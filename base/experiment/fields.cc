@@ -294,6 +294,14 @@ constexpr Field kSampling[] = {
          "share of the output neurons that is active in a step: labels of the batch, then retrieved "
          "neurons for at most half of the rest, then random ones; replaces sampling.uniform; 0: not used",
      .high = 1},
+    {.key = "sampling.group",
+     .target = at<&E::sampling, &E::Sampling::group>,
+     .unit = "samples",
+     .meaning =
+         "lsh, uniform: neighbours in a batch that share an active set, for which the counts of this section "
+         "hold; a multiple of 16. With 256, a sample of a larger batch costs no more than one of a batch of 256. "
+         "0: the whole batch",
+     .high = 65536},
     {.key = "sampling.top",
      .target = at<&E::sampling, &E::Sampling::top>,
      .unit = "neurons",

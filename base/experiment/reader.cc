@@ -145,6 +145,9 @@ class Parser {
     if (sampling.rank % kColumnAlignment != 0)
       fail("sampling.rank", "is " + number_text(sampling.rank) + "; it must be a multiple of " +
                                 number_text(kColumnAlignment));
+    if (sampling.group % kColumnAlignment != 0)
+      fail("sampling.group", "is " + number_text(sampling.group) + "; it must be a multiple of " +
+                                 number_text(kColumnAlignment));
     const uint64_t candidates = uint64_t{sampling.candidates} * modelets.output_modelets;
     check_direct_path();
     check_towers();

@@ -89,7 +89,9 @@ double CostModel::active_bytes() const {
     return active.pairs *
            (sizeof(uint32_t) + sizeof(uint8_t) + sizeof(float));  // row, whether it is a label, logit
   const bool pairs = experiment_.model.precision == Precision::kBf16;
-  const double logits = active.rows * static_cast<double>(padded(experiment_.train.batch));
+  const double logits =
+      active.rows *
+      static_cast<double>(padded(samples_of_set(experiment_.sampling, experiment_.train.batch)));
   const double gathered = pairs || experiment_.sampling.mode != SamplingMode::kFull
                               ? active.rows * experiment_.model.hidden.back()
                               : 0;
@@ -135,6 +137,7 @@ StepWork CostModel::output_work(const ModeletSpec& modelet) const {
       static_cast<double>(modelet.neurons()) / static_cast<double>(shape_.labels);  // labels spread evenly
   const auto inputs = static_cast<double>(modelet.inputs);
   const double rows = active.rows * share, parameters = rows * inputs, logits = active.pairs * share;
+  const double changed = active.changed * share;
   const double products = kFlopsPerProduct * logits * inputs;
 
   StepWork work;
@@ -160,38 +163,42 @@ StepWork CostModel::output_work(const ModeletSpec& modelet) const {
     const double of_label = static_cast<double>(most_pairs(modelet, experiment_, shape_)) /
                             static_cast<double>(modelet.neurons());
     work.at(StepPhase::kSelect).reference_seconds +=
-        kNano * rows * (kPair * of_label + kLane * features_of_batch());
+        kNano * rows *
+        (kPair * of_label +
+         kLane * shape_.features_per_row * samples_of_set(experiment_.sampling, experiment_.train.batch));
   }
   work.at(StepPhase::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
   multiply(work.at(StepPhase::kOutputForward), 2 * products);  // logits, gradient of the inputs
-  work.at(StepPhase::kUpdate) = {
-      .traffic_bytes = update_traffic(parameters, modelet.kind),
-      .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
+  work.at(StepPhase::kUpdate) = {.traffic_bytes = update_traffic(changed * inputs, modelet.kind),
+                                 .reference_seconds = kNano * changed * (kUpdateRow + kUpdateValue * inputs)};
   multiply(work.at(StepPhase::kUpdate), products);
   return work;
 }
 
 ActiveNeurons CostModel::active_neurons() const {
   const double batch = experiment_.train.batch, labels = static_cast<double>(shape_.labels);
+  const double together = samples_of_set(experiment_.sampling, experiment_.train.batch),
+               sets = batch / together;
   const double wanted = shape_.labels_per_row;
   const double uniform = experiment_.sampling.sparsity > 0 ? 0 : experiment_.sampling.uniform;
   const double found = experiment_.sampling.sparsity > 0 ? 0 : candidates_kept();
   const double share = experiment_.sampling.sparsity * labels;  // 0: sampling.uniform decides
   const auto capped = [labels, share](double rows) { return std::min(labels, std::max(share, rows)); };
+  // As if each set drew its neurons at random.
+  const auto shared = [&](double rows) -> ActiveNeurons {
+    const double in_no_set = std::pow(1 - rows / labels, sets);
+    return {sets * rows, batch * rows, sets == 1 ? rows : labels * (1 - in_no_set)};
+  };
   switch (experiment_.sampling.mode) {
     case SamplingMode::kFull:
-      return {labels, batch * labels};
-    case SamplingMode::kUniform: {
-      const double rows = capped(batch * wanted + uniform);
-      return {rows, batch * rows};
-    }
-    case SamplingMode::kLsh: {
-      const double rows = capped(batch * (wanted + found) + uniform);
-      return {rows, batch * rows};
-    }
+      return {labels, batch * labels, labels};
+    case SamplingMode::kUniform:
+      return shared(capped(together * wanted + uniform));
+    case SamplingMode::kLsh:
+      return shared(capped(together * (wanted + found) + uniform));
     case SamplingMode::kLshPerSample: {
-      const double each = capped(wanted + found + uniform);
-      return {capped(batch * (wanted + found) + uniform), batch * each};
+      const double each = capped(wanted + found + uniform), rows = capped(batch * (wanted + found) + uniform);
+      return {rows, batch * each, rows};
     }
   }
   return {};

@@ -70,8 +70,9 @@ struct ModeletCost {
 
 // Neurons of an output layer that take part in a step.
 struct ActiveNeurons {
-  double rows = 0;   // neurons whose weights are read, once for the batch
-  double pairs = 0;  // logits: pairs of a sample and a neuron
+  double rows = 0;     // neurons whose weights are read, once for all samples that share a set
+  double pairs = 0;    // logits: pairs of a sample and a neuron
+  double changed = 0;  // neurons whose weights are changed, once in the step
 };
 
 // The costs of one experiment on data of one shape. The experiment must outlive this object.

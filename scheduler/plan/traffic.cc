@@ -177,7 +177,7 @@ uint64_t sync_bytes_per_step(const ModeletSpec& modelet, const Experiment& exper
   double touched = rows;  // in one step
   if (modelet.kind == LayerKind::kInput) touched = model.touched_features();
   if (modelet.kind == LayerKind::kOutput)
-    touched = model.active_neurons().rows * rows / static_cast<double>(shape.labels);
+    touched = model.active_neurons().changed * rows / static_cast<double>(shape.labels);
   const double steps = experiment.exchange.local_steps;
   const double share = 1 - std::pow(1 - std::min(1.0, touched / rows), steps);
   const auto changed = static_cast<uint64_t>(rows * share);

@@ -1,6 +1,6 @@
 // Measures the kernels of the training step, each alone, at the step's shapes. `modelet bench kernels` prints
 // the results beside the machine's peak rates (machine_rates.h). Pieces are as long as those of the layers
-// (shard/layers/output/shared_output_layer.cc, shard/layers/hidden_layers.cc), rows are drawn from more
+// (shard/layers/output/sample_group.cc, shard/layers/hidden_layers.cc), rows are drawn from more
 // memory than caches hold, and the pool is the step's. So the figures are those of a step that loses no time
 // between kernels.
 #pragma once

@@ -14,8 +14,9 @@ Cost cost_of(const Experiment& experiment, const DataFacts& facts) {
   const double towers = model.towers, tasks = tower_tasks(model);
   const double labels = static_cast<double>(facts.labels) / towers,
                width = static_cast<double>(model.hidden.back());
-  // Only about half as many, because samples of a batch share labels.
-  const double of_batch = 0.5 * static_cast<double>(experiment.train.batch) * facts.labels_per_row / towers;
+  // Only about half as many, because samples share labels.
+  const double of_batch =
+      0.5 * samples_of_set(experiment.sampling, experiment.train.batch) * facts.labels_per_row / towers;
   double drawn = static_cast<double>(experiment.sampling.uniform);
   if (experiment.sampling.sparsity > 0) drawn = static_cast<double>(experiment.sampling.sparsity) * labels;
   const double active =

@@ -85,6 +85,20 @@ void Batch::assign(const Dataset& data, std::span<const uint32_t> rows, bool by_
   for (size_t i = 0; i < others.size(); ++i) arrange(others[i], i + 1, data.other_blocks()[i].shape.features);
 }
 
+void Batch::assign(const Batch& whole, SampleRange samples) {
+  first = whole.first + samples.begin;
+  clear();
+  clear_by_feature();
+  for (size_t s = samples.begin; s < samples.end; ++s) {
+    const auto entries = whole.offsets[s + 1] - whole.offsets[s];
+    add({std::span(whole.features).subspan(whole.offsets[s], entries),
+         std::span(whole.values).subspan(whole.offsets[s], entries),
+         std::span(whole.labels)
+             .subspan(whole.label_offsets[s], whole.label_offsets[s + 1] - whole.label_offsets[s])});
+    label_counts.back() = whole.label_counts[s];
+  }
+}
+
 void Batch::clear() {
   clear_samples();
   for (BatchBlock& block : others) block.clear_samples();

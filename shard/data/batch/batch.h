@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/array/sample_range.h"
 #include "shard/data/store/dataset.h"
 
 namespace modelet::shard {
@@ -107,6 +108,9 @@ struct Batch : BatchBlock {
   // `by_feature` builds the second half of each block (training); evaluation leaves it empty.
   void assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature,
               const FeatureDropout& dropout = {}, size_t first_place = 0);
+  // Some samples of another batch, as far as the output layer reads them: their labels, and the first block by
+  // sample.
+  void assign(const Batch& whole, SampleRange samples);
 };
 
 }  // namespace modelet::shard

@@ -35,7 +35,7 @@ void DirectPath::assign(const Active& active) {
   for (const Modelet* modelet : modelets_)
     feature_count = std::max(feature_count, modelet->direct()->pairs.feature_count());
   MODELET_CHECK(feature_count > 0, "build_pairs() first");
-  features_.assign(*active.batch, feature_count, options_.input_dropout);
+  features_.assign(*active.batch, feature_count, options_.input_dropout, options_.exclude_own);
   const size_t neurons = active.neurons.size();
   classes_.resize(neurons);
   for (size_t a = 0; a < neurons; ++a)
@@ -160,10 +160,11 @@ DirectPath::ScaleGradient DirectPath::scale_gradient(const BatchLoss& loss,
 }
 
 // All modelets get the same bits.
-void DirectPath::update_scales(ScaleGradient gradient, const UpdateRule& rule) {
+void DirectPath::update_scales(std::span<Modelet* const> modelets, ScaleGradient gradient,
+                               const UpdateRule& rule) {
   UpdateRule faster = rule;
   faster.learning_rate *= kScaleRate;
-  for (Modelet* modelet : modelets_) {
+  for (Modelet* modelet : modelets) {
     ScaleGradient scaled = gradient;  // update() may change it
     modelet->direct()->scales.update(0, scaled.data(), 0, faster);
   }

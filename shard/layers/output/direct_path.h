@@ -14,8 +14,7 @@
 // rows of OutputLayer::statistics(). From them every rank computes the same gradient. Nothing else travels.
 //
 // Order of calls in a step: assign; for each range of samples add_logits and read_activations of each piece,
-// then fill_statistics; after all ranges update_scales. Functions on different pieces may run at the same
-// time.
+// then fill_statistics. Functions on different pieces may run at the same time.
 #pragma once
 
 #include <array>
@@ -53,8 +52,8 @@ class DirectPath {
              ThreadPool& pool);
 
   // The active neurons of a step, divided into pieces, and the labels among them: those of neuron a are
-  // targets[offsets[a], offsets[a + 1]). All are kept by reference until the step ends. The batch must be
-  // gathered by sample and by feature.
+  // targets[offsets[a], offsets[a + 1]). All are kept by reference until the step ends. The batch is the group of
+  // samples that share the neurons.
   struct Active {
     const Batch* batch;
     std::span<const ActiveNeuron> neurons;
@@ -77,7 +76,8 @@ class DirectPath {
   using ScaleGradient = std::array<float, kVectorFloats>;
   static ScaleGradient scale_gradient(const BatchLoss& loss, std::span<const ConstMatrix> statistics,
                                       size_t first, size_t samples);
-  void update_scales(ScaleGradient gradient, const UpdateRule& rule);
+  static void update_scales(std::span<Modelet* const> modelets, ScaleGradient gradient,
+                            const UpdateRule& rule);
 
  private:
   // The cosine of a sample and one of its labels, whose sums leave the sample out.

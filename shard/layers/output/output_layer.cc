@@ -12,7 +12,8 @@ namespace modelet::shard {
 using MakeOutputLayer = std::unique_ptr<OutputLayer>(std::vector<Modelet*> modelets,
                                                      const OutputOptions& options, const LabelSpread& spread,
                                                      ThreadPool& pool);
-// One active set shared by the batch: three GEMMs over gathered rows (shared_output_layer.cc).
+// Active sets that the batch, or groups of its samples, share: three GEMMs over gathered rows
+// (shared_output_layer.cc).
 MakeOutputLayer make_shared_output_layer;
 // An active set for each sample, the classic SLIDE: scattered dot products (per_sample_output_layer.cc).
 MakeOutputLayer make_per_sample_output_layer;
@@ -52,9 +53,7 @@ OutputLayer::OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& op
       spread_(spread),
       pool_(pool),
       loss_(make_loss(options.loss)),
-      rehash_(pool) {
-  if (options.direct_path) direct_.emplace(modelets_, options, spread, pool);
-}
+      rehash_(pool) {}
 
 DirectPath::ScaleGradient OutputLayer::scale_gradient(const BatchLoss& loss,
                                                       std::span<const ConstMatrix> statistics) const {
@@ -63,7 +62,7 @@ DirectPath::ScaleGradient OutputLayer::scale_gradient(const BatchLoss& loss,
 }
 
 void OutputLayer::update_scales(const DirectPath::ScaleGradient& gradient, const UpdateRule& rule) {
-  if (options_.direct_path) direct_->update_scales(gradient, rule);
+  if (options_.direct_path) DirectPath::update_scales(modelets_, gradient, rule);
 }
 
 void OutputLayer::resize(size_t samples, size_t width) {

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -87,8 +86,7 @@ class OutputLayer {
   const OutputOptions options_;
   const LabelSpread& spread_;
   ThreadPool& pool_;
-  std::unique_ptr<LossFunction> loss_;
-  std::optional<DirectPath> direct_;
+  const std::unique_ptr<LossFunction> loss_;
   size_t samples_ = 0, columns_ = 0, width_ = 0;  // B, padded B, d
   AlignedVector<float> statistics_, positive_, negative_;
 

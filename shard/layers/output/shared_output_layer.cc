@@ -1,63 +1,24 @@
-// Output layer with one active set for the whole batch.
-//
-// Logits are kept transposed, [active, padded B]. In this layout no product needs packing: weight rows and
-// hidden rows are contiguous where the GEMM wants them so, and the softmax of all samples is computed
-// column-wise without horizontal sums.
+// Output layer whose samples share active sets: all of a batch one set, or each group of sampling.group neighbours
+// its own (sample_group.h). The gradient of a row that is active in several groups is the sum of theirs, so a step
+// changes each row once.
 #include <algorithm>
-#include <array>
-#include <limits>
+#include <deque>
 #include <numeric>
 
-#include "base/error.h"
 #include "base/parallel/thread_scratch.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/layers/output/output_layer.h"
-#include "shard/layers/output/output_products.h"
+#include "shard/layers/output/sample_group.h"
 #include "shard/modelet/update_rows.h"
 
 namespace modelet::shard {
 namespace {
 
-// Active neurons that are processed together: their logits for 256 samples fit into L2. A multiple of the
-// GEMM's tile.
-constexpr size_t kPiece = OutputProducts::kLargestPiece;
-// See SharedOutputLayer::forward().
-constexpr size_t kReferenceNeurons = 16;
-bool too_large(float sum) { return !(sum <= 1e20f); }  // true for NaN too
-
-// Reserves room for `count` elements and more, so that batches that grow a little do not take new memory each
-// time: assign(), and resize() of an empty vector, take only what they need.
-template <class T>
-void make_room(std::vector<T>& values, size_t count) {
-  if (values.capacity() < count) values.reserve(2 * count);
-}
-
-// Targets in the order of one of their indices, by counting sort.
-struct SortedTargets {
-  std::vector<Target> targets;
-  std::vector<size_t> offsets;  // [keys + 1] into targets
-
-  void sort_by(uint32_t Target::*key, const std::vector<Target>& from, size_t keys) {
-    make_room(offsets, keys + 1);
-    offsets.assign(keys + 1, 0);
-    for (const Target& target : from) ++offsets[target.*key + 1];
-    std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
-    targets.resize(from.size());
-    for (const Target& target : from) targets[offsets[target.*key]++] = target;
-    // Filling moved each offset to that of the next key.
-    std::copy_backward(offsets.begin(), offsets.end() - 1, offsets.end());
-    offsets[0] = 0;
-  }
-};
-
 class SharedOutputLayer final : public OutputLayer {
  public:
   SharedOutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options, const LabelSpread& spread,
                     ThreadPool& pool)
-      : OutputLayer(std::move(modelets), options, spread, pool),
-        products_(make_output_products(options.precision, pool)),
-        gradients_(pool),
-        gradient_rows_(pool) {
+      : OutputLayer(std::move(modelets), options, spread, pool), by_logit_(pool), by_weight_(pool) {
     for (const Modelet* modelet : modelets_) samplers_.emplace_back(*modelet, options);
   }
 
@@ -67,67 +28,63 @@ class SharedOutputLayer final : public OutputLayer {
   double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) override;
   void update(ConstMatrix hidden, const float* factor, const float* target_factor,
               const UpdateRule& rule) override;
-  size_t active_neurons() const override { return neurons_.size(); }
-
- private:
-  void select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step);
-  void activate(SampleRange range);
-  bool raise_references(SampleRange range);
-  void mark_what_is_no_number(SampleRange range);
-  void logits_of_piece(const ActiveRange& piece, SampleRange range);
-  void negative_of_samples(size_t begin, size_t end);
-  template <class Use>
-  void for_each_gradient_piece(const float* factor, const float* target_factor, const Use& use);
-  size_t first_target(const ActiveRange& piece) const { return by_neuron_.offsets[piece.first]; }
-  size_t last_target(const ActiveRange& piece) const { return by_neuron_.offsets[piece.first + piece.count]; }
-  // The rows of statistics_ that belong to the direct path.
-  Matrix scale_statistics() {
-    return {statistics_.data() + kStatistics * columns_, statistics_rows() - kStatistics, columns_, columns_};
+  size_t active_neurons() const override {
+    size_t sum = 0;
+    for (size_t g = 0; g < count_; ++g) sum += groups_[g].samples.neurons().size();
+    return sum;
   }
 
-  const Batch* batch_ = nullptr;  // of the step
+ private:
+  static constexpr uint32_t kNowhere = 0, kHere = 1, kFirstSum = 2;  // values of Group::sums
+
+  struct Group {
+    template <class... Arguments>
+    explicit Group(Arguments&... arguments) : samples(arguments...) {}
+
+    SampleGroup samples;
+    // Active neurons, ascending, whose rows are active in no later group. This one completes their gradients.
+    std::vector<uint32_t> complete;
+    // [active] kHere: no other group has the row; from kFirstSum on: where earlier groups add up its gradient.
+    std::vector<uint32_t> sums;
+    std::vector<double> square_sums;  // [active] of gradient_square_sum
+  };
+
+  void select_in_modelets(SampleGroup& group, ConstMatrix hidden, uint64_t step);
+  void find_common_rows();
+  uint32_t& place(const ActiveNeuron& neuron) { return places_[neuron.modelet][neuron.row]; }
+  template <class Use>
+  void for_each_gradient_piece(const float* factor, const float* target_factor, const Use& use);
+
   std::vector<ActiveSetSampler> samplers_;
   BatchLabels labels_;
   Queries queries_;
-  std::unique_ptr<OutputProducts> products_;
-  std::vector<ActiveNeuron> neurons_;
-  std::vector<float> biases_;        // [active]
-  std::vector<ActiveRange> pieces_;  // ranges of the products, divided into kPiece
-  Scratch<float> activations_;       // [active, padded B]; logits of a piece until activate() has passed it
+  std::deque<Group> groups_;  // its elements stay where they are
+  size_t count_ = 0;          // groups of this batch
+  // [modelets][neurons] kNowhere except in find_common_rows(), which finds the values of Group::sums here.
+  std::vector<std::vector<uint32_t>> places_;
+  AlignedVector<float> weight_sums_, bias_sums_;  // [rows of several groups, d], [rows of several groups]
 
-  std::vector<Target> targets_;
-  SortedTargets by_sample_, by_neuron_;
-  std::vector<float> target_logits_;  // of by_neuron_.targets
-
-  AlignedVector<float> piece_statistics_;  // [pieces, padded B]
-  ThreadScratch<float> gradients_;         // [kPiece, padded B] per thread, with respect to logits
-  ThreadScratch<float> gradient_rows_;     // [kPiece, d] per thread, with respect to weights
-  std::vector<double> square_sums_;        // [active] of gradient_square_sum
+  ThreadScratch<float> by_logit_;   // gradients of a piece: [kLargestPiece, padded samples] per thread
+  ThreadScratch<float> by_weight_;  // [kLargestPiece, d] per thread
 };
 
 void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
   resize(batch.size(), hidden.cols);
-  batch_ = &batch;
-  neurons_.clear();
-  targets_.clear();
-  select_in_modelets(batch, hidden, step);
-  for (uint32_t m = 0; m < modelets_.size(); ++m) {
-    const ActiveSet& set = samplers_[m].set();
-    const size_t first = neurons_.size();
-    for (const uint32_t row : set.rows) neurons_.push_back({m, row});
-    for (const Target& target : set.targets)
-      targets_.push_back({target.sample, static_cast<uint32_t>(first) + target.active});
+  const size_t most = samples_of_set(options_.sampling, static_cast<uint32_t>(batch.size()));
+  count_ = 0;
+  for (size_t begin = 0; begin < batch.size(); begin += most, ++count_) {
+    if (count_ == groups_.size()) groups_.emplace_back(modelets_, options_, spread_, *loss_, pool_);
+    SampleGroup& group = groups_[count_].samples;
+    group.begin(batch, {begin, std::min(batch.size(), begin + most)});
+    select_in_modelets(group, hidden.row_range(begin, group.samples().size()), step);
+    for (uint32_t m = 0; m < modelets_.size(); ++m) group.add(m, samplers_[m].set());
   }
-  make_room(biases_, neurons_.size());
-  biases_.assign(neurons_.size(), 0.0f);
-  by_sample_.sort_by(&Target::sample, targets_, batch.size());
-  by_neuron_.sort_by(&Target::active, by_sample_.targets, neurons_.size());
-  target_logits_.resize(targets_.size());
 }
 
 // Modelets choose independently: at the same time or, where each retrieves with all threads, one after the
 // other.
-void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step) {
+void SharedOutputLayer::select_in_modelets(SampleGroup& group, ConstMatrix hidden, uint64_t step) {
+  const Batch& batch = group.batch();
   labels_.assign(batch, spread_, modelets_);
   const auto select_in = [&](size_t m) {
     samplers_[m].select(*modelets_[m], labels_.of(m), batch.first, hidden, queries_, step, pool_);
@@ -141,171 +98,137 @@ void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidde
 }
 
 void SharedOutputLayer::gather() {
-  pieces_.clear();
-  const bool full = options_.sampling.mode == SamplingMode::kFull;
-  for (const ActiveRange& range : products_->gather(modelets_, neurons_, full, samples_, width_, biases_))
-    for (size_t i = 0; i < range.count; i += kPiece)
-      pieces_.push_back({range.first + i, std::min(kPiece, range.count - i)});
-  activations_.reserve(neurons_.size() * columns_);
-  piece_statistics_.resize(std::max<size_t>(pieces_.size(), 1) * columns_);
-  if (direct_) direct_->assign({batch_, neurons_, pieces_, by_neuron_.targets, by_neuron_.offsets});
+  for (size_t g = 0; g < count_; ++g) groups_[g].samples.gather(width_);
+  find_common_rows();
 }
 
-// Logits become activations while they are in the cache, piece by piece. The maximum of all of them is not
-// known then. Any reference near it serves as well, since it drops out of the softmax, and the first few
-// neurons, which include labels of the batch, provide one.
-void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) {
-  const size_t begin = range.begin, columns = range.columns();
-  products_->take_hidden(hidden, hidden_transposed, range);
-  float* const reference = statistics_.data() + kReference * columns_ + begin;
-  const ActiveRange some{0, pieces_.empty() ? 0 : std::min(kReferenceNeurons, pieces_[0].count)};
-  if (some.count > 0 && loss_->normalised()) logits_of_piece(some, range);
-  const float* const logits = some.count > 0 ? activations_.data() + begin : nullptr;
-  loss_->maximum(logits, some.count, columns_, reference, columns);
-  activate(range);
-  if (raise_references(range)) {
-    activate(range);
-    mark_what_is_no_number(range);
-  }
-
-  float* const target = statistics_.data() + kTarget * columns_;
-  std::fill_n(target + begin, columns, 0.0f);
-  for (size_t t = 0; t < target_logits_.size(); ++t) {
-    const uint32_t sample = by_neuron_.targets[t].sample;
-    if (sample >= begin && sample < range.end) target[sample] += target_logits_[t];
-  }
-
-  // Few pieces, since each streams all active rows through the cache: one with one thread, else several equal
-  // ones, so that threads end together.
-  const size_t pieces = pool_.threads() == 1 ? 1 : 2 * pool_.threads();
-  const size_t samples_a_piece = std::max<size_t>(24, (range.size() + pieces - 1) / pieces);
-  pool_.for_pieces(range.size(), samples_a_piece, [&](size_t first, size_t last) {
-    products_->positive(activations_.data(), begin + first, begin + last,
-                        positive_.data() + (begin + first) * width_);
-    negative_of_samples(begin + first, begin + last);
-  });
-}
-
-// Activates all pieces, against the references.
-void SharedOutputLayer::activate(SampleRange range) {
-  const size_t begin = range.begin, columns = range.columns();
-  float* const piece_sums = piece_statistics_.data() + begin;
-  const float* const reference = statistics_.data() + kReference * columns_ + begin;
-  float* const sum = statistics_.data() + kSum * columns_ + begin;
-  pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
-    logits_of_piece(pieces_[i], range);
-    float* const logits = activations_.data() + pieces_[i].first * columns_ + begin;
-    for (size_t t = first_target(pieces_[i]); t < last_target(pieces_[i]); ++t) {
-      const Target& label = by_neuron_.targets[t];
-      if (label.sample >= begin && label.sample < range.end)
-        target_logits_[t] = activations_.data()[label.active * columns_ + label.sample];
+// Goes through the groups backwards, so the first group in which it meets a row is the one that completes it.
+void SharedOutputLayer::find_common_rows() {
+  uint32_t next = kFirstSum;
+  if (count_ > 1 && places_.empty())
+    for (const Modelet* modelet : modelets_) places_.emplace_back(modelet->spec().neurons(), kNowhere);
+  for (size_t g = count_; g-- > 0;) {
+    Group& group = groups_[g];
+    const std::span<const ActiveNeuron> neurons = group.samples.neurons();
+    group.sums.clear();
+    group.complete.clear();
+    for (uint32_t a = 0; a < neurons.size(); ++a) {
+      group.sums.push_back(kHere);
+      if (count_ == 1) {
+        group.complete.push_back(a);
+      } else if (uint32_t& found = place(neurons[a]); found == kNowhere) {
+        found = kHere;
+        group.complete.push_back(a);
+      } else if (found == kHere) {
+        found = next++;
+      }
     }
-    loss_->activate(logits, pieces_[i].count, columns_, reference, piece_sums + i * columns_, columns);
-    const float* const activations = logits;  // now
-    if (direct_) direct_->read_activations(i, range, activations);
-    products_->keep_activations(pieces_[i].first, pieces_[i].count, range, activations);
-  });
-  std::fill_n(sum, columns, 0.0f);
-  for (size_t i = 0; i < pieces_.size(); ++i) kernels::add(piece_sums + i * columns_, sum, columns);
-  if (direct_) direct_->fill_statistics(range, scale_statistics());
-}
-
-// Where exponentials have become so large that they might overflow, the maximum becomes the reference: true
-// if there are such samples. This is rare, so the logits are simply computed again.
-bool SharedOutputLayer::raise_references(SampleRange range) {
-  const size_t begin = range.begin, columns = range.columns();
-  const float* const sum = statistics_.data() + kSum * columns_ + begin;
-  if (std::none_of(sum, sum + columns, too_large)) return false;
-
-  float* const piece_maxima = piece_statistics_.data() + begin;
-  pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
-    logits_of_piece(pieces_[i], range);
-    loss_->maximum(activations_.data() + pieces_[i].first * columns_ + begin, pieces_[i].count, columns_,
-                   piece_maxima + i * columns_, columns);
-  });
-  float* const reference = statistics_.data() + kReference * columns_ + begin;
-  for (size_t c = 0; c < columns; ++c) {
-    if (!too_large(sum[c])) continue;
-    for (size_t i = 0; i < pieces_.size(); ++i)
-      reference[c] = std::max(reference[c], piece_maxima[i * columns_ + c]);
   }
-  return true;
+  for (size_t g = 0; count_ > 1 && g < count_; ++g)
+    for (uint32_t a = 0; a < groups_[g].sums.size(); ++a)
+      groups_[g].sums[a] = place(groups_[g].samples.neurons()[a]);
+  for (size_t g = 0; count_ > 1 && g < count_; ++g)
+    for (const uint32_t a : groups_[g].complete) place(groups_[g].samples.neurons()[a]) = kNowhere;
+  bias_sums_.resize(next - kFirstSum);
+  weight_sums_.resize(bias_sums_.size() * width_);
 }
 
-// Against the maximum, exponentials are large only if logits are not numbers.
-void SharedOutputLayer::mark_what_is_no_number(SampleRange range) {
-  float* const sum = statistics_.data() + kSum * columns_ + range.begin;
-  std::replace_if(sum, sum + range.columns(), too_large, std::numeric_limits<float>::quiet_NaN());
-}
-
-void SharedOutputLayer::logits_of_piece(const ActiveRange& piece, SampleRange range) {
-  float* const logits = activations_.data() + piece.first * columns_ + range.begin;
-  products_->logits(piece.first, piece.count, range, biases_.data() + piece.first, logits);
-  if (direct_) direct_->add_logits(piece, range, logits);
-}
-
-void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
-  for (size_t s = begin; s < end; ++s) {
-    float* out = negative_.data() + s * width_;
-    std::fill_n(out, width_, 0.0f);
-    for (size_t t = by_sample_.offsets[s]; t < by_sample_.offsets[s + 1]; ++t)
-      products_->add_row(by_sample_.targets[t].active, out);
-    if (!loss_->normalised()) kernels::axpy(-1, out, positive_.data() + s * width_, width_);
+void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) {
+  const Matrix statistics{statistics_.data(), statistics_rows(), columns_, columns_},
+      positive{positive_.data(), samples_, width_, width_},
+      negative{negative_.data(), samples_, width_, width_};
+  for (size_t g = 0; g < count_; ++g) {
+    SampleGroup& group = groups_[g].samples;
+    const auto [first, last] = group.samples();
+    const size_t begin = std::max(range.begin, first), end = std::min(range.end, last), count = last - first;
+    if (begin >= end) continue;
+    group.forward(hidden.row_range(first, count), hidden_transposed.columns(first, group.columns()),
+                  {begin - first, end - first},
+                  {statistics.columns(first, group.columns()), positive.row_range(first, count),
+                   negative.row_range(first, count)});
   }
 }
 
-// Calls use(piece, gradient) for all pieces; gradient(i) is that of the piece's neuron i. Gradients with
-// respect to the logits are written beside the activations, in the cache: the activations stay unchanged for
-// another call.
+// Calls use(group, complete, count, gradient) for all pieces. complete[0, count) are the active neurons of the piece
+// whose gradients are complete, and those of the group's later pieces follow; gradient(a) is that of neuron a.
 template <class Use>
 void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float* target_factor,
                                                 const Use& use) {
-  gradients_.reserve(kPiece * columns_);
-  gradient_rows_.reserve(kPiece * width_);
-  pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
-    const ActiveRange& piece = pieces_[i];
-    float* const gradients = gradients_.mine();
-    kernels::scale_columns(activations_.data() + piece.first * columns_, piece.count, columns_, factor,
-                           gradients, columns_);
-    for (size_t t = first_target(piece); t < last_target(piece); ++t) {
-      const Target& target = by_neuron_.targets[t];
-      gradients[(target.active - piece.first) * columns_ + target.sample] -= target_factor[target.sample];
-    }
-    float* const rows = gradient_rows_.mine();
-    products_->gradient_rows(piece.count, gradients, rows);
-    use(piece, [&](size_t a) {
-      return RowGradient{rows + a * width_, kernels::sum(gradients + a * columns_, columns_)};
+  by_logit_.reserve(OutputProducts::kLargestPiece * columns_);
+  by_weight_.reserve(OutputProducts::kLargestPiece * width_);
+  std::ranges::fill(weight_sums_, 0.0f);
+  std::ranges::fill(bias_sums_, 0.0f);
+  for (size_t g = 0; g < count_; ++g) {
+    Group& group = groups_[g];
+    const SampleGroup& samples = group.samples;
+    const size_t first_sample = samples.samples().begin, columns = samples.columns();
+    pool_.for_pieces(samples.pieces().size(), 1, [&](size_t i, size_t) {
+      const ActiveRange& piece = samples.pieces()[i];
+      float *const by_logit = by_logit_.mine(), *const by_weight = by_weight_.mine();
+      samples.gradients(piece, factor + first_sample, target_factor + first_sample, by_logit, by_weight);
+      const auto gradient = [&](size_t a) {
+        return RowGradient{by_weight + (a - piece.first) * width_,
+                           kernels::sum(by_logit + (a - piece.first) * columns, columns)};
+      };
+      const auto from = std::ranges::lower_bound(group.complete, piece.first);
+      const std::span complete(from, group.complete.end());
+      size_t count = 0;
+      for (size_t a = piece.first; a < piece.first + piece.count; ++a) {
+        const bool is_complete = count < complete.size() && complete[count] == a;
+        if (is_complete) ++count;
+        if (group.sums[a] == kHere) continue;
+        const size_t sum = group.sums[a] - kFirstSum;
+        const RowGradient added = gradient(a);
+        kernels::add(added.weights, weight_sums_.data() + sum * width_, width_);
+        bias_sums_[sum] += added.bias;
+      }
+      use(group, complete, count, [&](size_t a) {
+        if (group.sums[a] == kHere) return gradient(a);
+        const size_t sum = group.sums[a] - kFirstSum;
+        return RowGradient{weight_sums_.data() + sum * width_, bias_sums_[sum]};
+      });
     });
-  });
+  }
 }
 
 double SharedOutputLayer::gradient_square_sum(ConstMatrix, const float* factor, const float* target_factor) {
-  square_sums_.resize(neurons_.size());  // added in order: the same whatever the threads
-  for_each_gradient_piece(factor, target_factor, [&](const ActiveRange& piece, const auto& gradient) {
-    for (size_t a = 0; a < piece.count; ++a) {
-      const RowGradient row = gradient(a);
-      square_sums_[piece.first + a] =
-          double{kernels::sum_squares(row.weights, width_)} + double{row.bias} * row.bias;
-    }
-  });
-  return std::accumulate(square_sums_.begin(), square_sums_.end(), 0.0);
+  for (size_t g = 0; g < count_; ++g) {
+    groups_[g].square_sums.resize(groups_[g].samples.neurons().size());
+    std::ranges::fill(groups_[g].square_sums, 0.0);
+  }
+  for_each_gradient_piece(
+      factor, target_factor,
+      [&](Group& group, std::span<const uint32_t> complete, size_t count, const auto& gradient) {
+        for (const uint32_t a : complete.first(count)) {
+          const RowGradient row = gradient(a);
+          group.square_sums[a] =
+              double{kernels::sum_squares(row.weights, width_)} + double{row.bias} * row.bias;
+        }
+      });
+  double sum = 0;  // added in order: the same whatever the threads
+  for (size_t g = 0; g < count_; ++g)
+    sum = std::accumulate(groups_[g].square_sums.begin(), groups_[g].square_sums.end(), sum);
+  return sum;
 }
 
 void SharedOutputLayer::update(ConstMatrix, const float* factor, const float* target_factor,
                                const UpdateRule& rule) {
-  for_each_gradient_piece(factor, target_factor, [&](const ActiveRange& piece, const auto& gradient) {
-    const auto row = [&](size_t a) {
-      const ActiveNeuron neuron = neurons_[piece.first + a];
-      return ParameterRow{modelets_[neuron.modelet]->parameters(), neuron.row};
-    };
-    const auto gradients = [&](size_t first, std::span<RowGradient> rows) {
-      for (size_t i = 0; i < rows.size(); ++i) rows[i] = gradient(first + i);
-    };
-    update_rows(piece.count, neurons_.size() - piece.first, rule, row, gradients);
-    for (size_t a = piece.first; a < piece.first + piece.count; ++a)
-      if (Retrieval* retrieval = modelets_[neurons_[a].modelet]->retrieval())
-        retrieval->changed[neurons_[a].row] = 1;
-  });
+  for_each_gradient_piece(
+      factor, target_factor,
+      [&](const Group& group, std::span<const uint32_t> complete, size_t count, const auto& gradient) {
+        const std::span<const ActiveNeuron> neurons = group.samples.neurons();
+        const auto row = [&](size_t i) {
+          const ActiveNeuron neuron = neurons[complete[i]];
+          return ParameterRow{modelets_[neuron.modelet]->parameters(), neuron.row};
+        };
+        const auto gradients = [&](size_t first, std::span<RowGradient> rows) {
+          for (size_t i = 0; i < rows.size(); ++i) rows[i] = gradient(complete[first + i]);
+        };
+        update_rows(count, complete.size(), rule, row, gradients);
+        for (const uint32_t a : complete.first(count))
+          if (Retrieval* retrieval = modelets_[neurons[a].modelet]->retrieval())
+            retrieval->changed[neurons[a].row] = 1;
+      });
 }
 
 }  // namespace

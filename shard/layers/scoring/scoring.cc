@@ -29,11 +29,10 @@ std::vector<float> log_activity(const Modelet& modelet, const Experiment::Sampli
   std::vector<float> logs(counts.size(), 0.0f);
   if (sampling.mode == SamplingMode::kFull) return logs;  // training has no such bias
 
-  // A sample is in the batch with this chance; a label is not if none of its samples is. With lsh_per_sample, each
-  // sample draws labels of its own, so it counts as a batch.
+  // A sample is among those that share a set with this chance; a label is not if none of its samples is.
   const bool alone = sampling.mode == SamplingMode::kLshPerSample;
   const auto rows = static_cast<double>(std::max<uint64_t>(shape.train_rows, 1));
-  const double in_batch = std::min(1.0, (alone ? 1 : train.batch) / rows);
+  const double in_batch = std::min(1.0, samples_of_set(sampling, train.batch) / rows);
   std::vector<double> chances;
   double labels = 0;  // of the modelet in a batch, on average
   for (const uint32_t count : counts) {

@@ -212,6 +212,7 @@ TEST(Experiment, FieldsAreCheckedTogether) {
   EXPECT_THAT(error_of(many, {"sampling.mode=lsh"}),
               HasSubstr(":8: sampling.top is 21, more than the 20 candidates"));
   EXPECT_THAT(error_of(kData, {"sampling.rank=24"}), HasSubstr("must be a multiple of 16"));
+  EXPECT_THAT(error_of(kData, {"sampling.group=24"}), HasSubstr("must be a multiple of 16"));
   EXPECT_THAT(error_of(kData, {"model.rare_trust=0.5"}), HasSubstr("which softmax does not have"));
   EXPECT_NO_THROW(parse(kData, {"model.rare_trust=0.5", "model.loss=sigmoid"}));
   EXPECT_THAT(error_of(kData, {"model.rare_trust=0", "model.loss=sigmoid"}), HasSubstr("0.01 to 1"));

@@ -12,15 +12,13 @@ namespace modelet::agent::testing {
 namespace {
 
 constexpr uint64_t kFeatures = 24, kLabels = 20, kStep = 7;
-constexpr size_t kSamples = 10;
-
 // Each sample has a feature of its own, and a few of the others.
-std::vector<OwnedSample> random_samples() {
+std::vector<OwnedSample> random_samples(size_t count) {
   std::vector<OwnedSample> samples;
   Rng rng(11);
-  for (uint32_t s = 0; s < kSamples; ++s) {
+  for (uint32_t s = 0; s < count; ++s) {
     OwnedSample sample({s}, {1.0f}, {});
-    for (uint32_t f = kSamples; f < kFeatures; ++f)
+    for (auto f = static_cast<uint32_t>(count); f < kFeatures; ++f)
       if (rng.below(3) == 0) {
         sample.features.push_back(f);
         sample.values.push_back(rng.normal());
@@ -39,16 +37,19 @@ struct Case {
   std::vector<uint32_t> hidden;
   float dropout = 0;  // of hidden activations
   bool direct = false;  // centroids
+  uint32_t group = 0;   // samples that share an active set
+  size_t samples = 10;
 };
 
 class GradientTest : public ::testing::TestWithParam<Case> {
  protected:
-  GradientTest() : data_(write_samples(folder_, "data.mlt", random_samples(), kFeatures, kLabels)) {
+  GradientTest() : data_(write_samples(folder_, "data.mlt", random_samples(GetParam().samples), kFeatures, kLabels)) {
     experiment_.model = {.hidden = GetParam().hidden, .loss = GetParam().loss};
     experiment_.model.centroids = GetParam().direct;
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 3};
     experiment_.sampling.mode = GetParam().mode;
     experiment_.sampling.uniform = 5;
+    experiment_.sampling.group = GetParam().group;
     experiment_.train.hidden_dropout = GetParam().dropout;
     // Nearly all rows share a bucket with the query in some table. So the best rows of all are retrieved, and
     // small changes of the weights do not change which ones these are.
@@ -59,12 +60,10 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     experiment_.optimizer = {.kind = OptimizerKind::kSgd, .momentum = 0};
     const DataShape shape{.features = kFeatures, .labels = kLabels};
     rank_ = std::make_unique<Rank>(experiment_, shape, round_robin(experiment_, shape, 1), 0, 1, 1);
-    rank_->network.build_pairs(data_, shard::all_rows(kSamples));
+    rank_->network.build_pairs(data_, shard::all_rows(data_.rows()));
     set_weights();
     set_direct();
-    std::vector<uint32_t> rows(kSamples);
-    std::iota(rows.begin(), rows.end(), 0u);
-    batch_.assign(data_, rows, true);
+    batch_.assign(data_, shard::all_rows(data_.rows()), true);
   }
 
   // Sets the weights so that no pre-activation of a hidden neuron is near zero, where the loss has a kink.
@@ -78,7 +77,7 @@ class GradientTest : public ::testing::TestWithParam<Case> {
       const auto large = [&] { return rng.below(2) == 0 ? 2.0f : -2.0f; };
       for (size_t r = 0; r < weights.rows; ++r)
         for (size_t c = 0; c < weights.cols; ++c) {
-          const bool own_feature = kind == LayerKind::kInput && r < kSamples;
+          const bool own_feature = kind == LayerKind::kInput && r < data_.rows();
           weights.row(r)[c] =
               own_feature ? large() : (kind == LayerKind::kOutput ? 0.3f : 0.05f) * rng.normal();
         }
@@ -185,6 +184,14 @@ std::vector<Case> cases() {
   for (const Loss loss : all_values<Loss>())
     for (const SamplingMode mode : {SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh})
       all.push_back({.loss = loss, .mode = mode, .hidden = {16}, .direct = true});
+  for (const Loss loss : all_values<Loss>())
+    for (const bool direct : {false, true})
+      all.push_back({.loss = loss,
+                     .mode = SamplingMode::kUniform,
+                     .hidden = {16},
+                     .direct = direct,
+                     .group = 16,
+                     .samples = 20});
   return all;
 }
 

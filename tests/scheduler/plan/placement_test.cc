@@ -358,6 +358,26 @@ TEST(Placement, TheActiveNeuronsTakeMemoryOnTheirNode) {
       << "logits and rows";
 }
 
+// 16 groups cost what 16 batches of 256 cost, except that rows which several groups have are changed once.
+TEST(Placement, GroupsOfSamplesCostAsMuchAsBatches) {
+  const auto work = [](uint32_t batch, uint32_t group) {
+    Experiment experiment = experiment_with(4);
+    experiment.train.batch = batch;
+    experiment.sampling.group = group;
+    return CostModel(experiment, shape()).of(partition_model(experiment, shape()).back());
+  };
+  const ModeletCost one = work(256, 256), many = work(4096, 256), together = work(4096, 0);
+  const auto flops = [](const ModeletCost& cost) { return cost.work.phases[2].flops; };
+  static_assert(static_cast<size_t>(StepPhase::kOutputForward) == 2);
+  EXPECT_EQ(flops(one), flops(work(256, 0)));
+  EXPECT_EQ(flops(many), 16 * flops(one));
+  EXPECT_GT(flops(together), 2 * flops(many));
+  const auto update = [](ModeletCost cost) { return cost.work.at(StepPhase::kUpdate).traffic_bytes; };
+  EXPECT_LT(update(many), 12 * update(one));
+  EXPECT_GT(update(many), update(one));
+  EXPECT_LT(many.memory_bytes, together.memory_bytes);
+}
+
 // A node also needs the places where the labels of each sample begin, and the labels of test samples.
 TEST(Placement, EachNodeHasPlacesOfLabels) {
   EXPECT_EQ(CostModel(experiment_with(8), shape()).label_bytes(), 8u * (100000 + 1000) + 4 * 1000 * 5);
