@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "shard/kernels/elementwise.h"
 #include "shard/layers/activation.h"
 #include "shard/layers/output/active_set.h"
 
@@ -99,6 +100,7 @@ void TrainingStep::forward_output(StepState& now, size_t range) {
   forward_.finish(now.forward, range);
   network_.output().forward(now.forward.output_input(), now.forward.output_input_transposed(),
                             now.ranges()[range]);
+  if (group_.size() > 1) network_.output().clear_inactive(now.forward.output_input(), now.ranges()[range]);
 }
 
 // Computes, from the statistics and partial sums of all ranks, the loss and this rank's columns of the
@@ -122,6 +124,9 @@ void TrainingStep::backward(StepState& now) {
     const Matrix below = now.forward.activations[layer - 1].matrix();
     const Matrix partial = partial_.resize(below.rows, below.cols);
     network_.hidden(layer).backward(now.gradient(layer), partial);
+    if (group_.size() > 1)  // no gradient passes where an activation is zero, so it does not have to travel
+      for (size_t s = 0; s < below.rows; ++s)
+        shard::kernels::relu_backward(below.row(s), partial.row(s), below.cols);
     const ConstMatrix sum = gradient_exchange_.sum(now.place(), last - layer, layer - 1, partial);
     shard::backward_activation(below, network_.experiment().train.hidden_dropout, sum,
                                sharding_.columns(layer - 1, sharding_.rank()),

@@ -17,19 +17,25 @@ ActivationExchange::ActivationExchange(const Sharding& sharding, comm::Group& gr
       requests_(static_cast<size_t>(sharding.size())),
       theirs_(requests_.size()) {}
 
-void ActivationExchange::send(comm::Tag tag, size_t layer, ConstMatrix rows, const StepRequests* requests) {
+void ActivationExchange::send(comm::Tag tag, size_t layer, Matrix rows, const StepRequests* requests) {
   if (sharding_.size() == 1) return;
   mine_.clear();
-  for (const ColumnRange& columns : sharding_.columns(layer, sharding_.rank()))
-    mine_.push_back({&codec_, rows.columns(columns.first, columns.count)});
+  as_received_.clear();
+  for (const ColumnRange& columns : sharding_.columns(layer, sharding_.rank())) {
+    const Matrix block = rows.columns(columns.first, columns.count);
+    mine_.push_back({&codec_, block});
+    as_received_.push_back(block);
+  }
   Bytes bytes{};
   if (requests != nullptr) {
     if (requests->stop) bytes[kRequests] |= kStop;
     if (requests->snapshot) bytes[kRequests] |= kSnapshot;
     bytes[kNextMicroBatches] = static_cast<std::byte>(requests->next_micro_batches);
     mine_.push_back({.bytes = bytes});
+    as_received_.push_back(requests_[static_cast<size_t>(sharding_.rank())]);
   }
-  group_.send_all(tag, mine_);
+  if (codec_.kind() == CodecKind::kNone) as_received_.clear();  // nothing changes
+  group_.send_all(tag, mine_, as_received_);
 }
 
 void ActivationExchange::collect(comm::Tag tag, size_t layer, Matrix rows, StepRequests* requests) {

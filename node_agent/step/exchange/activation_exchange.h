@@ -29,8 +29,9 @@ class ActivationExchange {
   ActivationExchange(const Sharding& sharding, comm::Group& group, const comm::Codec& codec);
 
   // Sends this rank's columns of the rows [samples, width] of some samples, and `notice` if it is not null.
+  // They become what the others decode, so that all ranks have the same activations and know the same zeros.
   // Does not wait.
-  void send(comm::Tag tag, size_t layer, ConstMatrix rows, const StepRequests* requests);
+  void send(comm::Tag tag, size_t layer, Matrix rows, const StepRequests* requests);
   // Waits for the other columns of the same rows. If a notice was sent, `notice` becomes the combined
   // notice of all ranks.
   void collect(comm::Tag tag, size_t layer, Matrix rows, StepRequests* requests);
@@ -46,6 +47,7 @@ class ActivationExchange {
   std::vector<Bytes> requests_;  // [size]
   // Members only to reuse their memory.
   std::vector<comm::OutBlock> mine_;
+  std::vector<comm::InBlock> as_received_;
   std::vector<std::vector<comm::InBlock>> theirs_;  // [size]
 };
 

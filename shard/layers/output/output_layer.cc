@@ -55,6 +55,13 @@ OutputLayer::OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& op
       loss_(make_loss(options.loss)),
       rehash_(pool) {}
 
+void OutputLayer::clear_inactive(ConstMatrix hidden, SampleRange range) {
+  for (size_t s = range.begin; s < range.end; ++s) {
+    kernels::relu_backward(hidden.row(s), positive_.data() + s * width_, width_);
+    if (loss_->normalised()) kernels::relu_backward(hidden.row(s), negative_.data() + s * width_, width_);
+  }
+}
+
 DirectPath::ScaleGradient OutputLayer::scale_gradient(const BatchLoss& loss,
                                                       std::span<const ConstMatrix> statistics) const {
   if (!options_.direct_path) return {};

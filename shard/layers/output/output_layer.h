@@ -40,6 +40,10 @@ class OutputLayer {
   // into ranges changes no bit.
   virtual void forward(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) = 0;
 
+  // Clears the range's part of positive() and negative() where hidden [B, d] is zero. No gradient passes there, so
+  // it does not have to travel.
+  void clear_inactive(ConstMatrix hidden, SampleRange range);
+
   // factor, target_factor: this rank's arrays of BatchLoss.
   virtual double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) = 0;
   virtual void update(ConstMatrix hidden, const float* factor, const float* target_factor,
