@@ -30,9 +30,9 @@ constexpr auto spellings(HashFamilyKind) {
   return std::to_array<std::string_view>({"dwta", "simhash", "minhash"});
 }
 
-enum class OptimizerKind { kAdam, kAdagrad, kSgd };
+enum class OptimizerKind { kAdam, kAdagrad, kSgd, kRmsprop };
 constexpr auto spellings(OptimizerKind) {
-  return std::to_array<std::string_view>({"adam", "adagrad", "sgd"});
+  return std::to_array<std::string_view>({"adam", "adagrad", "sgd", "rmsprop"});
 }
 
 enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };  // after the warm-up

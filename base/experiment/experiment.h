@@ -107,8 +107,8 @@ struct Experiment {
 
   struct Optimizer {
     OptimizerKind kind = OptimizerKind::kAdam;
-    float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adam; epsilon also adagrad
-    bool row_clocks = false;  // adam: bias correction by the number of updates of a row, not of steps
+    float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adam; rmsprop has no beta1, adagrad only epsilon
+    bool row_clocks = false;  // adam, rmsprop: bias correction by the number of updates of a row, not of steps
     float momentum = 0.9f;    // sgd
     float clip = 0;           // largest global gradient norm; 0: no clipping
   } optimizer;

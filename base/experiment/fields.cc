@@ -388,24 +388,26 @@ constexpr Field kSampling[] = {
 };
 
 constexpr Field kOptimizer[] = {
-    {.key = "optimizer.kind", .target = at<&E::optimizer, &E::Optimizer::kind>, .meaning = "update rule"},
+    {.key = "optimizer.kind",
+     .target = at<&E::optimizer, &E::Optimizer::kind>,
+     .meaning = "update rule; rmsprop is adam without a mean, with one number a weight less"},
     {.key = "optimizer.beta1",
      .target = at<&E::optimizer, &E::Optimizer::beta1>,
      .meaning = "adam: decay of the mean",
      .high = 0.9999},
     {.key = "optimizer.beta2",
      .target = at<&E::optimizer, &E::Optimizer::beta2>,
-     .meaning = "adam: decay of the mean square",
+     .meaning = "adam, rmsprop: decay of the mean square",
      .high = 0.999999},
     {.key = "optimizer.epsilon",
      .target = at<&E::optimizer, &E::Optimizer::epsilon>,
-     .meaning = "adam, adagrad: added to the root of the mean square",
+     .meaning = "adam, adagrad, rmsprop: added to the root of the mean square",
      .low = 1e-12,
      .high = 1},
     {.key = "optimizer.row_clocks",
      .target = at<&E::optimizer, &E::Optimizer::row_clocks>,
      .meaning =
-         "adam: correct the bias by the number of updates of the row; false: by the step, as for dense "
+         "adam, rmsprop: correct the bias by the number of updates of the row; false: by the step, as for dense "
          "layers, which makes the first updates of rare rows three times as large"},
     {.key = "optimizer.momentum",
      .target = at<&E::optimizer, &E::Optimizer::momentum>,

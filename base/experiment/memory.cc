@@ -11,6 +11,7 @@ uint64_t optimizer_values_per_parameter(OptimizerKind kind) {
       {OptimizerKind::kAdam, 2},     // means of gradients and of their squares
       {OptimizerKind::kAdagrad, 1},  // sums of squares
       {OptimizerKind::kSgd, 1},      // momentum
+      {OptimizerKind::kRmsprop, 1},  // means of squares
   });
   return kValues[kind];
 }

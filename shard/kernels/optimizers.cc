@@ -217,6 +217,18 @@ HWY_INLINE void adam_rows(const AdamArgs& args, std::span<const RowUpdate<T>> ro
 }
 
 template <class T>
+HWY_INLINE void rmsprop_rows(const RmspropArgs& args, std::span<const RowUpdate<T>> rows, RowLayout layout) {
+  const Constant of_second(1 - args.beta2), epsilon(args.epsilon);
+  step_rows<T, Rounding::kStochastic>(
+      rows, layout,
+      [=](auto tag, const RowUpdate<T>& row, auto g, auto& w, auto& second) MODELET_INLINE_LAMBDA {
+        second = hn::MulAdd(of_second.in(tag), hn::MulSub(g, g, second), second);
+        const auto root = hn::Sqrt(hn::Mul(hn::Set(tag, row.second_scale), second));
+        w = hn::Sub(w, hn::Div(hn::Mul(hn::Set(tag, row.rate), g), hn::Add(root, epsilon.in(tag))));
+      });
+}
+
+template <class T>
 HWY_INLINE void adagrad_rows(const AdagradArgs& args, std::span<const RowUpdate<T>> rows, RowLayout layout) {
   const Constant epsilon(args.epsilon);
   step_rows<T, Rounding::kStochastic>(
@@ -246,6 +258,12 @@ void adam_fp32(const AdamArgs& args, std::span<const RowUpdate<float>> rows, Row
 void adam_bf16(const AdamArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
   adam_rows(args, rows, layout);
 }
+void rmsprop_fp32(const RmspropArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  rmsprop_rows(args, rows, layout);
+}
+void rmsprop_bf16(const RmspropArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
+  rmsprop_rows(args, rows, layout);
+}
 void adagrad_fp32(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
   adagrad_rows(args, rows, layout);
 }
@@ -267,6 +285,8 @@ namespace modelet::shard::kernels {
 
 HWY_EXPORT(adam_fp32);
 HWY_EXPORT(adam_bf16);
+HWY_EXPORT(rmsprop_fp32);
+HWY_EXPORT(rmsprop_bf16);
 HWY_EXPORT(adagrad_fp32);
 HWY_EXPORT(adagrad_bf16);
 HWY_EXPORT(momentum_fp32);
@@ -277,6 +297,12 @@ void adam(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayou
 }
 void adam(const AdamArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
   HWY_DYNAMIC_DISPATCH(adam_bf16)(args, rows, layout);
+}
+void rmsprop(const RmspropArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  HWY_DYNAMIC_DISPATCH(rmsprop_fp32)(args, rows, layout);
+}
+void rmsprop(const RmspropArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
+  HWY_DYNAMIC_DISPATCH(rmsprop_bf16)(args, rows, layout);
 }
 void adagrad(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
   HWY_DYNAMIC_DISPATCH(adagrad_fp32)(args, rows, layout);

@@ -21,7 +21,7 @@ struct RowUpdate {
   const float* gradient;
   T* row;              // the weights; the optimiser's vectors follow
   float rate;          // learning rate; Adam: divided by 1 - beta1^t
-  float second_scale;  // Adam: 1 / (1 - beta2^t)
+  float second_scale;  // Adam, RMSprop: 1 / (1 - beta2^t)
   uint32_t noise;
   // If not null: the beginning of another row with its vectors. It is requested while this row is updated, a
   // little in each turn of the loop: memory delivers most if the same amount is always under way.
@@ -39,6 +39,12 @@ struct AdamArgs {
 };
 void adam(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
 void adam(const AdamArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout);
+// Adam without the first moment (Tieleman, Hinton, 2012, with Adam's correction). Vector: second moment.
+struct RmspropArgs {
+  float beta2, epsilon;
+};
+void rmsprop(const RmspropArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
+void rmsprop(const RmspropArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout);
 // Vector: sum of squares.
 struct AdagradArgs {
   float epsilon;

@@ -31,6 +31,10 @@ constexpr ByChoice<OptimizerKind, OptimizerStep<T>> kOptimizerSteps({
      [](const auto& o, auto rows, auto layout) { kernels::adagrad({o.epsilon}, rows, layout); }},
     {OptimizerKind::kSgd,
      [](const auto& o, auto rows, auto layout) { kernels::sgd_momentum({o.momentum}, rows, layout); }},
+    {OptimizerKind::kRmsprop,
+     [](const auto& o, auto rows, auto layout) {
+       kernels::rmsprop({o.beta2, o.epsilon}, rows, layout);
+     }},
 });
 
 }  // namespace
@@ -145,11 +149,10 @@ void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule&
     const uint32_t clock = ++step.parameters->clock(step.row);
     if (rule.gradient_scale != 1) kernels::scale(rule.gradient_scale, step.gradient, like.cols());
     float rate = rule.learning_rate, second_scale = 1;
-    if (kind == OptimizerKind::kAdam) {
-      const uint64_t t = o.row_clocks ? clock : rule.step + 1;
-      rate *= rule.corrections.first(t);
+    const uint64_t t = o.row_clocks ? clock : rule.step + 1;
+    if (kind == OptimizerKind::kAdam) rate *= rule.corrections.first(t);
+    if (kind == OptimizerKind::kAdam || kind == OptimizerKind::kRmsprop)
       second_scale = rule.corrections.second(t);
-    }
     // One number of 32 bits serves two neighbouring columns (kernels/optimizers.cc). A column has the same
     // number in any view.
     const uint64_t of_model = step.parameters->seed_;

@@ -27,6 +27,7 @@ namespace {
 // the machine keeps in memory.
 constexpr double kMemoryShare = 0.5;
 constexpr uint32_t kNarrowest = 32, kWidest = 4096;
+constexpr uint32_t kMostPairs = 1024;  // of a label, if all of them would take too much
 
 // The choice in the first row of `limits` whose limit is at least `value`. The last row is for all larger
 // values.
@@ -120,7 +121,7 @@ class Rules {
       dropout();
     }
     draws();
-    precision();
+    weights();
     modelets();
     bookkeeping();
     return std::move(recipe_);
@@ -155,12 +156,24 @@ class Rules {
       set(model_.loss, Loss::kSigmoid, "some samples have no label, and count as negatives");
   }
 
-  void precision() {
+  // How weights and what the optimiser knows of them are kept. A large model takes a third of the memory: half by
+  // bf16, and a third less without Adam's mean (decision 34).
+  void weights() {
     constexpr uint64_t kSmallModel = uint64_t{16} << 20;  // bytes; smaller ones were not measured
-    if (!machine_.bf16_products)
+    constexpr uint64_t kLargeModel = uint64_t{2} << 30;   // bytes with Adam in fp32
+    Experiment usual = now_;
+    usual.model.precision = Precision::kFp32;
+    usual.optimizer.kind = OptimizerKind::kAdam;
+    const bool large = model_bytes(usual, facts_) > kLargeModel || too_large(usual, facts_, machine_);
+    if (large && model_.loss == Loss::kSigmoid)
+      set(now_.optimizer.kind, OptimizerKind::kRmsprop,
+          "a mean of gradients takes memory, and teaches nothing more");
+    if (!machine_.bf16_products && !large)
       set(model_.precision, Precision::kFp32, "this processor multiplies floats as fast as bf16");
     else if (model_bytes(now_, facts_) > kSmallModel)
-      set(model_.precision, Precision::kBf16, "half the memory, and this processor multiplies it faster");
+      set(model_.precision, Precision::kBf16,
+          machine_.bf16_products ? "half the memory, and this processor multiplies it faster"
+                                 : "half the memory");
     else
       set(model_.precision, Precision::kFp32, "the model is small");
   }
@@ -187,12 +200,20 @@ class Rules {
       reason += fmt::format(", divided between {} towers", model_.towers);
     }
     set(model_.hidden, {width}, reason);
-    precision();
+    weights();
     width = with_towers(width);
-    while (width > kNarrowest && too_large(now_, facts_, machine_)) {
+    while (width > kNarrowest && too_large_with_pairs()) {
       width = std::max(kNarrowest, whole_vectors(width / 2));
       set(model_.hidden, {width}, "a wider one would take more than half of the memory");
     }
+  }
+
+  // Whether the network is, with the direct path that may be chosen later.
+  bool too_large_with_pairs() {
+    Experiment whole = now_;
+    if (free(model_.centroids)) whole.model.centroids = true;
+    if (free(model_.centroid_pairs)) whole.model.centroid_pairs = kMostPairs;
+    return too_large(whole, facts_, machine_);
   }
 
   // A tower has fewer labels to tell apart (docs/studies/towers.md).
@@ -204,12 +225,14 @@ class Rules {
   // Divides a network that is too large into towers, of which only one is in memory. Returns the width.
   uint32_t with_towers(uint32_t width) {
     constexpr uint64_t kFewestLabels = 64;  // of a tower
-    if (!too_large(now_, facts_, machine_) || !free(model_.towers) || model_.loss != Loss::kSigmoid) return width;
-    for (uint32_t towers = 2; towers <= kMostTowers && facts_.labels / towers >= kFewestLabels &&
-                              too_large(now_, facts_, machine_);
+    if (!too_large_with_pairs() || !free(model_.towers) || model_.loss != Loss::kSigmoid) return width;
+    for (uint32_t towers = 2;
+         towers <= kMostTowers && facts_.labels / towers >= kFewestLabels && too_large_with_pairs();
          towers *= 2) {
-      set(model_.towers, towers, "one network would take more than half of the memory, and only one tower is in memory");
-      set(model_.hidden, {width_of_tower(width)}, fmt::format("{} samples, divided between towers", facts_.rows));
+      set(model_.towers, towers,
+          "one network would take more than half of the memory, and only one tower is in memory");
+      set(model_.hidden, {width_of_tower(width)},
+          fmt::format("{} samples, divided between towers", facts_.rows));
     }
     return model_.hidden.back();
   }
@@ -233,7 +256,6 @@ class Rules {
             : fmt::format("{} of {} labels occur once or twice: their mean sample says more "
                           "than a hidden layer keeps",
                           facts_.rare_labels, facts_.labels));
-    constexpr uint32_t kMostPairs = 1024;
     if (too_large(now_, facts_, machine_))
       set(model_.centroid_pairs, kMostPairs, "all of them would take more than half of the memory");
     if (!model_.centroids) return;
@@ -295,7 +317,8 @@ class Rules {
       least = std::clamp((rare ? 4 : 2) * train_.batch, kFewest, kUsual);
     constexpr uint32_t kFewestOfTower = 128;
     if (model_.towers > 1) least = std::max(kFewestOfTower, least / model_.towers);
-    const auto draws = std::clamp<uint64_t>(std::bit_floor(facts_.labels / model_.towers / 128), least, kMost);
+    const auto draws =
+        std::clamp<uint64_t>(std::bit_floor(facts_.labels / model_.towers / 128), least, kMost);
     set(now_.sampling.uniform, static_cast<uint32_t>(draws),
         "some of the labels: more teach more, and take longer");
   }
@@ -415,7 +438,8 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
   // Studies of data with many labels have decided everything. If most of these are rare, a short trial would
   // favour softmax, which learns the frequent ones first.
   if (has_classifiers(recipe.model) && facts.labels >= kManyLabels) return all;
-  const bool needs_sigmoid = recipe.model.rare_trust != 1 || recipe.model.towers > 1 || !all_have_labels(recipe, facts);
+  const bool needs_sigmoid =
+      recipe.model.rare_trust != 1 || recipe.model.towers > 1 || !all_have_labels(recipe, facts);
   if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2 && !needs_sigmoid)
     offer("loss softmax", {"model.loss", "labels compete for a sample"},
           [](Experiment& experiment) { experiment.model.loss = Loss::kSoftmax; });

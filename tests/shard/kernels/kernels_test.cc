@@ -533,6 +533,14 @@ TEST_P(KernelsTest, Optimisers) {
     const AdamArgs adam_args{0.9f, 0.999f, 1e-8f};
     compare([&](auto rows) { adam(adam_args, rows, layout); },
             [&](auto rows) { reference::adam(adam_args, rows, layout); }, "adam");
+    compare(
+        [&](auto rows) {
+          rmsprop({0.999f, 1e-8f}, rows, layout);
+        },
+        [&](auto rows) {
+          reference::rmsprop({0.999f, 1e-8f}, rows, layout);
+        },
+        "rmsprop");
     compare([&](auto rows) { adagrad({1e-8f}, rows, layout); },
             [&](auto rows) { reference::adagrad({1e-8f}, rows, layout); }, "adagrad");
     compare([&](auto rows) { sgd_momentum({0.9f}, rows, layout); },

@@ -95,6 +95,16 @@ void adam(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayou
     }
 }
 
+void rmsprop(const RmspropArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  for (const RowUpdate<float>& r : rows)
+    for (size_t i = 0; i < layout.n; ++i) {
+      const float g = r.gradient[i];
+      float &weight = r.row[i], &second = r.row[layout.vector + i];
+      second = args.beta2 * second + (1 - args.beta2) * g * g;
+      weight -= r.rate * g / (std::sqrt(second * r.second_scale) + args.epsilon);
+    }
+}
+
 void adagrad(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
   for (const RowUpdate<float>& r : rows)
     for (size_t i = 0; i < layout.n; ++i) {

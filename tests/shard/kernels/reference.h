@@ -21,6 +21,7 @@ void column_best(const float* values, size_t rows, size_t stride, uint32_t first
 void column_exp_sum(float* logits, size_t rows, size_t stride, const float* reference, float* sum, size_t n);
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_t n);
 void adam(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
+void rmsprop(const RmspropArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
 void adagrad(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
 void sgd_momentum(const MomentumArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
 

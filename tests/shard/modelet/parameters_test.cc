@@ -144,6 +144,27 @@ TEST(Parameters, ArraysGoOutAndInWhole) {
     }
 }
 
+TEST(Parameters, RmspropIsAdamWithoutAMean) {
+  for (const bool row_clocks : {false, true}) {
+    const Experiment::Optimizer without{.beta1 = 0, .row_clocks = row_clocks}, any{.row_clocks = row_clocks};
+    const AdamCorrections of_adam(without.beta1, without.beta2), of_rmsprop(any.beta1, any.beta2);
+    Parameters adam = parameters(Precision::kFp32),
+               rmsprop = parameters(Precision::kFp32, OptimizerKind::kRmsprop);
+    for (uint64_t step = 0; step < 4; ++step)
+      for (const size_t row : {size_t{1}, step % 2}) {
+        std::vector<float> gradient = random_row(kCols, 10 * step + row), same = gradient;
+        adam.update(row, gradient.data(), 0.3f, {without, of_adam, step, 0.01f});
+        rmsprop.update(row, same.data(), 0.3f, {any, of_rmsprop, step, 0.01f});
+      }
+    for (size_t r = 0; r < kRows; ++r) {
+      EXPECT_NEAR(adam.bias(r), rmsprop.bias(r), 1e-6);
+      for (size_t c = 0; c < kCols; ++c)
+        EXPECT_NEAR(adam.floats().row(r)[c], rmsprop.floats().row(r)[c], 1e-6);
+    }
+    EXPECT_EQ(adam.memory_bytes() - rmsprop.memory_bytes(), kRows * kCols * sizeof(float));
+  }
+}
+
 TEST(Parameters, Bf16TakesHalfTheMemory) {
   EXPECT_EQ(parameters(Precision::kFp32).memory_bytes() - parameters(Precision::kBf16).memory_bytes(),
             kRows * kCols * 3 * 2);

@@ -126,7 +126,8 @@ TEST(Recipe, FollowsWhatIsGiven) {
 }
 
 TEST(Recipe, TowersAreNarrowerAndDrawFewerLabels) {
-  const Experiment usual = recipe_for(wide_facts()), towers = recipe_for(wide_facts(), given({"model.towers=8"}));
+  const Experiment usual = recipe_for(wide_facts()),
+                   towers = recipe_for(wide_facts(), given({"model.towers=8"}));
   EXPECT_EQ(towers.model.towers, 8u);
   EXPECT_LT(towers.model.hidden[0], usual.model.hidden[0]);
   EXPECT_LT(towers.sampling.uniform, usual.sampling.uniform);
@@ -162,13 +163,40 @@ TEST(Recipe, FitsIntoTheMachine) {
     const Machine machine{.memory_bytes = gib << 30};
     EXPECT_LE(model_bytes(recipe_for(facts, given(), machine), facts), machine.memory_bytes / 2) << gib;
   }
-  EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 64ull << 30}).model.precision, Precision::kFp32);
   EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 1ull << 40}).model.towers, 1u);
-  EXPECT_GT(recipe_for(facts, given(), {.memory_bytes = 4ull << 30}).model.towers, 1u) << "rather than a narrow layer";
+  EXPECT_GT(recipe_for(facts, given(), {.memory_bytes = 4ull << 30}).model.towers, 1u)
+      << "rather than a narrow layer";
   EXPECT_GE(recipe_for(facts, given(), {.memory_bytes = 4ull << 30}).model.hidden[0], 128u);
-  EXPECT_LT(recipe_for(facts, given({"model.towers=1"}), {.memory_bytes = 4ull << 30}).model.hidden[0], 128u);
+  EXPECT_LE(recipe_for(facts, given({"model.towers=1"}), {.memory_bytes = 4ull << 30}).model.hidden[0], 128u);
   facts.rare_labels = facts.labels;  // a width of 768 is halved to 48, and half of that is no multiple of 16
   EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 1 << 20}).model.hidden, std::vector<uint32_t>{32});
+}
+
+TEST(Recipe, LargeModelsTakeAThirdOfTheMemory) {
+  constexpr Machine kFloats{.memory_bytes = uint64_t{64} << 30};  // multiplies them as fast as bf16
+  DataFacts facts = wide_facts();
+  facts.labels_per_row = facts.most_labels = 3;
+  const Experiment usual = recipe_for(facts, given(), kFloats);
+  EXPECT_EQ(usual.model.precision, Precision::kFp32);
+  EXPECT_EQ(usual.optimizer.kind, OptimizerKind::kAdam);
+  EXPECT_EQ(recipe_for(facts).model.precision, Precision::kBf16) << "it multiplies pairs";
+  facts.labels = 3000000;
+  const Experiment large = recipe_for(facts, given(), kFloats);
+  EXPECT_EQ(large.model.precision, Precision::kBf16);
+  EXPECT_EQ(large.optimizer.kind, OptimizerKind::kRmsprop);
+  EXPECT_EQ(recipe_for(facts, given({"optimizer.kind=adam"}), kFloats).optimizer.kind, OptimizerKind::kAdam);
+  EXPECT_EQ(recipe_for(facts, given({"model.loss=softmax"}), kFloats).optimizer.kind, OptimizerKind::kAdam);
+}
+
+TEST(Recipe, ALittleMemoryTakesItsMeansBeforeItsWidth) {
+  DataFacts facts = wide_facts();
+  facts.labels_per_row = facts.most_labels = 3;
+  const Experiment usual = recipe_for(facts);
+  const uint64_t bytes = model_bytes(usual, facts);  // in bf16, with means
+  const Experiment tight =
+      recipe_for(facts, given(), {.memory_bytes = 19 * bytes / 10, .bf16_products = true});
+  EXPECT_EQ(tight.model.hidden, usual.model.hidden);
+  EXPECT_EQ(tight.optimizer.kind, OptimizerKind::kRmsprop);
 }
 
 TEST(Recipe, ScalesWhatNeedsIt) {
