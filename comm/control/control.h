@@ -31,8 +31,8 @@
 
 namespace modelet::comm::control {
 
-// 8: the scheduler decides by typed fields, and reads no JSON.
-inline constexpr uint16_t kControlVersion = 8;
+// 9: a run may consist of tasks.
+inline constexpr uint16_t kControlVersion = 9;
 // Bytes of one message. The largest ones hold an experiment and the owners of its modelets.
 inline constexpr size_t kMaxControlBytes = size_t{4} << 20;
 

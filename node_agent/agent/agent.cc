@@ -397,9 +397,14 @@ RunSnapshots Agent::snapshots_of(const PrepareT& message) {
 }
 
 std::optional<DataSource> Agent::data_source(const PrepareT& message) const {
-  if (message.train_data.empty()) return std::nullopt;
-  return DataSource{.train = comm::parse_content_id(message.train_data),
-                    .test = comm::parse_content_id(message.test_data),
+  if (message.train_data.empty() && message.division.empty()) return std::nullopt;
+  const bool is_task = !message.division.empty();
+  const auto id_of = [](const std::string& address) {
+    return address.empty() ? std::nullopt : std::optional(comm::parse_content_id(address));
+  };
+  return DataSource{.train = id_of(message.train_data),
+                    .test = id_of(is_task ? "" : message.test_data),  // towers are tested together, by who submitted
+                    .division = id_of(message.division),
                     .server = with_port(options_.scheduler, message.data_port),
                     .cache = options_.cache,
                     .node = options_.name};

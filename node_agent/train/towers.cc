@@ -105,6 +105,16 @@ shard::LabelDivision divide_labels(const TrainJob& job, ThreadPool& pool) {
   return shard::divide_labels(job.experiment, data, training_rows(job, data), pool);
 }
 
+fs::path folder_of_task(const fs::path& run, uint32_t task) {
+  return run / shard::kTowersFolder / fmt::format("{:03}", task);
+}
+
+void set_finished(const fs::path& folder_of_task, uint32_t epochs, const json& event) {
+  AtomicFile file(folder_of_task / kFinished);
+  file.write(json{{kEpochs, epochs}, {kEvent, event}}.dump());
+  file.commit();
+}
+
 TrainJob tower_job(const TrainJob& whole, const shard::LabelDivision::Part& part) {
   TrainJob job = whole;
   job.experiment = tower_experiment(whole.experiment);
@@ -126,7 +136,7 @@ fs::path TowerRun::start_of(const fs::path& path) {
 
 fs::path TowerRun::towers() const { return job_.out / shard::kTowersFolder; }
 
-fs::path TowerRun::folder(uint32_t task) const { return towers() / fmt::format("{:03}", task); }
+fs::path TowerRun::folder(uint32_t task) const { return folder_of_task(job_.out, task); }
 
 shard::LabelDivision TowerRun::find_division() {
   const Experiment::Model& model = job_.experiment.model;
@@ -187,9 +197,7 @@ std::optional<json> TowerRun::finished(uint32_t task) const {
 }
 
 void TowerRun::set_finished(uint32_t task, const json& event) const {
-  AtomicFile file(folder(task) / kFinished);
-  file.write(json{{kEpochs, job_.experiment.train.epochs}, {kEvent, event}}.dump());
-  file.commit();
+  agent::set_finished(folder(task), job_.experiment.train.epochs, event);
 }
 
 fs::path TowerRun::write_model() const {

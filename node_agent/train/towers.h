@@ -27,6 +27,11 @@ shard::LabelDivision divide_labels(const TrainJob& job, ThreadPool& pool);
 // The job of a task, of whose tower the whole job is known. `out`: its folder. It needs samples: TowerSamples.
 TrainJob tower_job(const TrainJob& whole, const shard::LabelDivision::Part& part);
 
+// The folder of a task's run in that of the whole run.
+std::filesystem::path folder_of_task(const std::filesystem::path& run, uint32_t task);
+// The task whose folder this is has been trained for so many epochs; `event` is its last one.
+void set_finished(const std::filesystem::path& folder_of_task, uint32_t epochs, const nlohmann::json& event);
+
 class TowerRun {
  public:
   // Takes the run's folder, `job.out`. A new run: divides the labels. `job.resume` may be the towers of a run in the

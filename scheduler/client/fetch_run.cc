@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;   // of bytes that wait to be placed
-constexpr double kFetchReportSeconds = 1;                 // seconds
+constexpr double kFetchReportSeconds = 1;          // seconds
 constexpr size_t kMostLogBytes = size_t{1} << 30;  // of an own log, which a run of days may fill
 constexpr const char* kFetchedExperiment = "experiment.toml";
 constexpr const char* kFetchedLog = "log.jsonl";
@@ -98,6 +98,16 @@ class Fetcher {
       for (const comm::SnapshotFile& file : *files) store_.remove(file.content);
     if (options_.newest > 0)
       shard::remove_old_checkpoints(checkpoints, snapshot.step, options_.newest, index.best_step);
+  }
+  // A file that belongs to no checkpoint.
+  void fetch(const comm::ContentId& content, const fs::path& to) {
+    fs::create_directories(staging_);
+    const fs::path partial = staging_ / to.filename();
+    const uint64_t bytes = manifest_of(content).bytes();
+    fs::remove(partial);
+    fetch_file({.name = to.filename(), .content = content, .bytes = bytes, .holders = {""}}, partial,
+               Progress(to.filename(), {}, options_));
+    fs::rename(partial, to);
   }
   // Removes the partial files. Call it when no later attempt needs them.
   void remove_leftovers() const {
@@ -165,19 +175,23 @@ class Fetcher {
       fs::permissions(to, mode_of_new_files());
       return progress.add(file.bytes, file.bytes);
     }
-    auto manifest = store_.manifest(file.content);
-    if (!manifest) manifest = comm::fetch_manifest(link_, file.content);
-    const auto content = store_.open(*manifest, options_.check);
+    const comm::Manifest manifest = manifest_of(file.content);
+    const auto content = store_.open(manifest, options_.check);
     if (!content) throw Error(staging_.string() + ": another process fetches into this folder: let it end");
     const std::vector<uint32_t> missing = content->missing();
     uint64_t left = 0, before = 0;
-    for (const uint32_t chunk : missing) left += manifest->chunk_bytes(chunk);
-    progress.add(manifest->bytes() - left, 0);
+    for (const uint32_t chunk : missing) left += manifest.chunk_bytes(chunk);
+    progress.add(manifest.bytes() - left, 0);
     comm::fetch_chunks(link_, *content, missing, [&](uint64_t bytes, uint64_t) {
       const uint64_t more = bytes - std::exchange(before, bytes);
       progress.add(more, more);
     });
     link_or_copy(content->path(), to);
+  }
+
+  comm::Manifest manifest_of(const comm::ContentId& content) {
+    if (auto manifest = store_.manifest(content)) return std::move(*manifest);
+    return comm::fetch_manifest(link_, content);
   }
 
   fs::perms mode_of_new_files() const {
@@ -324,6 +338,14 @@ std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& s
   if (fetcher) fetcher->remove_leftovers();
   if (options.newest > 0) std::ranges::reverse(paths);
   return paths;
+}
+
+void fetch_file(const comm::control::SchedulerAddress& scheduler, const std::string& address,
+                const fs::path& to, const FetchOptions& options) {
+  const uint16_t port = PoolClient(scheduler, options.check).data_port();
+  Fetcher fetcher(comm::control::with_port(scheduler, port), to.parent_path(), options);
+  fetcher.fetch(comm::parse_content_id(address), to);
+  fetcher.remove_leftovers();
 }
 
 void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder,

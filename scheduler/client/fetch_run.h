@@ -67,6 +67,10 @@ std::vector<std::filesystem::path> fetch_checkpoints(const comm::control::Schedu
                                                      uint64_t run, const std::filesystem::path& folder,
                                                      const FetchOptions& options);
 
+// Fetches a file of the scheduler's store.
+void fetch_file(const comm::control::SchedulerAddress& scheduler, const std::string& address,
+                const std::filesystem::path& to, const FetchOptions& options);
+
 // Writes experiment.toml as it was submitted, and appends to log.jsonl the events of the run that it lacks.
 // The scheduler has both also of a run without a checkpoint. Throws Error, and changes nothing, if the folder
 // has files of another run. Call it before fetch_checkpoints(), which does not look whose run the folder

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "base/text/strict_json.h"
+#include "comm/control/shape_tables.h"
 #include "comm/control/snapshot_tables.h"
 #include "scheduler/core/core.h"
 
@@ -109,23 +110,15 @@ uint64_t PoolClient::submit(const Submission& submission) {
   comm::control::SubmitT message;
   message.name = submission.name;
   message.experiment = to_toml(submission.experiment);
-  const DataShape& shape = submission.shape;
-  message.shape = std::make_unique<comm::control::ShapeT>();
-  message.shape->features = shape.features;
-  message.shape->labels = shape.labels;
-  message.shape->train_rows = shape.train_rows;
-  message.shape->test_rows = shape.test_rows;
-  message.shape->features_per_row = shape.features_per_row;
-  message.shape->labels_per_row = shape.labels_per_row;
-  message.shape->encoder = shape.encoder;
-  message.shape->fingerprint = shape.fingerprint;
-  message.shape->occurring_features = shape.occurring_features;
+  message.shape = comm::control::to_table(submission.shape);
   message.nodes = submission.nodes;
   message.wait = submission.wait;
   message.train_data = submission.train_data;
   message.test_data = submission.test_data;
   message.priority = submission.priority;
   message.token = new_token();
+  message.division = submission.division;
+  message.tasks = submission.tasks;
   if (submission.resume_files) message.resume_files = comm::control::to_table(*submission.resume_files);
   return ask<comm::control::AcceptedT>(std::move(message)).run;
 }

@@ -32,6 +32,9 @@ struct Submission {
   int32_t priority = 0;  // runs of a higher one start first
   // The checkpoint to continue from, whose files are in the store (send_checkpoint). Empty: the run begins.
   std::optional<comm::Snapshot> resume_files;
+  // Of a run of towers: the address of the division of the labels, which is in the store, and what each task has.
+  std::string division;
+  std::vector<comm::control::TaskLabels> tasks;
 };
 
 class PoolClient {

@@ -181,14 +181,21 @@ void Reporter::pass_on(const json& event) {
 
 void Reporter::show(const json& event) {
   static constexpr std::pair<std::string_view, void (Reporter::*)(const json&)> kShown[] = {
-      {"sending", &Reporter::show_data_on_its_way}, {"fetching", &Reporter::show_data_on_its_way},
-      {"preparing", &Reporter::show_preparing},     {"submitted", &Reporter::show_submitted},
-      {"started", &Reporter::show_started},         {"tower_started", &Reporter::show_tower_started},
+      {"sending", &Reporter::show_data_on_its_way},
+      {"fetching", &Reporter::show_data_on_its_way},
+      {"preparing", &Reporter::show_preparing},
+      {"submitted", &Reporter::show_submitted},
+      {"started", &Reporter::show_started},
+      {"tower_started", &Reporter::show_tower_started},
       {"tower_finished", &Reporter::show_tower_finished},
-             {"progress", &Reporter::show_progress},
-      {"evaluating", &Reporter::show_evaluating},   {"epoch", &Reporter::show_epoch},
-      {"checkpoint", &Reporter::show_checkpoint},   {"replanned", &Reporter::show_replanned},
-      {"regrouped", &Reporter::show_regrouped},     {"finished", &Reporter::show_finished},
+      {"progress", &Reporter::show_progress},
+      {"evaluating", &Reporter::show_evaluating},
+      {"epoch", &Reporter::show_epoch},
+      {"task", &Reporter::show_task},
+      {"checkpoint", &Reporter::show_checkpoint},
+      {"replanned", &Reporter::show_replanned},
+      {"regrouped", &Reporter::show_regrouped},
+      {"finished", &Reporter::show_finished},
       {"interrupted", &Reporter::show_interrupted}};
   const std::string kind = text(event, "event");
   for (const auto& [name, show_it] : kShown)
@@ -280,6 +287,21 @@ void Reporter::show_epoch(const json& event) {
                   number_text(event, "loss", "{:.4f}"), main_figures_text(event),
                   duration_text(number(event, "train_seconds").value_or(0)), count(event, "step"));
   print(terminal_.there() ? fitted(shown, terminal_.columns()) : shown, Style::kPlain);
+}
+
+void Reporter::show_task(const json& event) {
+  line(fmt::format("task {} {} as run {}  ({} of {} done)", count(event, "task"), text(event, "state"),
+                   count(event, "run"), count(event, "tasks_done"), count(event, "tasks")),
+       Style::kDim);
+}
+
+// Without a terminal only what has changed.
+void Reporter::show_tasks(uint32_t done, uint32_t at_work, uint32_t tasks, double seconds_left) {
+  if (json_) return;
+  const std::string shown = fmt::format("{} of {} tasks done  {} at work", done, tasks, at_work);
+  if (std::exchange(tasks_, shown) == shown && !terminal_.there()) return;
+  progress(static_cast<double>(done) / tasks,
+           seconds_left > 0 ? fmt::format("{}  ETA {}", shown, duration_text(seconds_left)) : shown);
 }
 
 void Reporter::show_checkpoint(const json& event) {

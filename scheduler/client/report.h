@@ -50,7 +50,9 @@ class Reporter {
   const std::string& failure() const { return failure_; }  // empty: every event was written
   void require_success() const;        // throws Error, with how to resume, if failure() is set
   void note(const std::string& text);  // shows a line to people
-  void clear_progress();               // call this before something else is printed
+  // Shows how far a run of tasks is. `seconds_left`: 0: not known.
+  void show_tasks(uint32_t done, uint32_t at_work, uint32_t tasks, double seconds_left);
+  void clear_progress();  // call this before something else is printed
   // Text for the last words of a failed program: "; continue with --resume ..." if there was a checkpoint,
   // else "".
   std::string how_to_resume() const;
@@ -71,6 +73,7 @@ class Reporter {
   void show_progress(const nlohmann::json& event);
   void show_evaluating(const nlohmann::json& event);
   void show_epoch(const nlohmann::json& event);
+  void show_task(const nlohmann::json& event);
   void show_checkpoint(const nlohmann::json& event);
   void show_replanned(const nlohmann::json& event);
   void show_regrouped(const nlohmann::json& event);
@@ -89,6 +92,7 @@ class Reporter {
   uint64_t steps_ = 0, epochs_ = 0;  // of the whole run; 0: not known
   double p_at_1_ = -1;               // of the last evaluation; negative: none yet
   std::string checkpoint_;           // the last one; empty: none yet
+  std::string tasks_;                // what show_tasks() has shown last, without the time
   std::string failure_;              // why an event was not written; empty: all were
 };
 

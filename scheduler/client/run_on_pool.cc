@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "scheduler/client/fetch_run.h"
+#include "scheduler/client/fetch_towers.h"
 #include "scheduler/client/run_fetcher.h"
 #include "scheduler/core/core.h"
 #include "shard/modelet/checkpoint/folders.h"
@@ -50,8 +51,10 @@ class EndReporter {
   void say(const std::string& what) { reporter_.note(what); }
   bool failed() const { return !reporter_.failure().empty(); }
 
-  // Reports what a waiting run waits for, once for each reason.
+  // Reports what a waiting run waits for, once for each reason, and how far a run of tasks is.
   void note(const RunStatusT& status) {
+    if (status.tasks > 0 && status.state == RunState::Running)
+      reporter_.show_tasks(status.tasks_done, status.tasks_at_work, status.tasks, status.seconds_left);
     const bool waits = status.state == RunState::Queued || status.state == RunState::Waiting ||
                        status.state == RunState::Recovering;
     if (!waits || status.detail == waiting_for_) return;
@@ -74,11 +77,23 @@ class EndReporter {
       throw Error(why);
     }
     if (status.state == RunState::Stopped) {
-      if (last_ != "interrupted") reporter_.handle(interrupted(status.step, checkpoints));
+      const std::filesystem::path towers =
+          status.tasks > 0 ? checkpoints.parent_path() : std::filesystem::path();
+      if (last_ != "interrupted")
+        reporter_.handle(towers.empty()
+                             ? interrupted(status.step, checkpoints)
+                             : json{{"event", "interrupted"}, {"step", 0}, {"checkpoint", towers.string()}});
       reporter_.require_success();
-      throw Interrupted(fmt::format("run {}: {}{}", status.run, status.detail, reporter_.how_to_resume()));
+      throw Interrupted(fmt::format("run {}: {}{}", status.run, status.detail,
+                                    towers.empty()
+                                        ? reporter_.how_to_resume()
+                                        : "; continue in one process, with --resume " + towers.string()));
     }
     reporter_.require_success();
+    if (status.tasks > 0 && checkpoints.empty())
+      reporter_.note(
+          fmt::format("run {} has finished: {} {} --out FOLDER brings its towers and makes one model of them",
+                      status.run, kFetch, status.run));
   }
 
  private:
@@ -183,7 +198,8 @@ class FetchedRun {
     bool logged = false;
     for (bool again = true;; again = has_own_pool() && watch.seconds() < options_.patience) {
       try {
-        fetch_checkpoints(scheduler_, run_, folder_, options);
+        if (!fetch_towers(scheduler_, run_, folder_, options))
+          fetch_checkpoints(scheduler_, run_, folder_, options);
         return;
       } catch (const std::exception& error) {
         if (!again || stop_ || reporter_.failed()) throw;

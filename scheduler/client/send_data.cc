@@ -4,10 +4,17 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/experiment/towers.h"
+#include "base/parallel/thread_pool.h"
 #include "base/system/clock.h"
 #include "base/system/file.h"
 #include "comm/content/transfer/transfer.h"
+#include "node_agent/machine/capacity.h"
+#include "node_agent/train/data/sample_source.h"
 #include "node_agent/train/job/snapshot.h"
+#include "node_agent/train/towers.h"
+#include "node_agent/train/train.h"
+#include "shard/data/store/label_division.h"
 
 namespace modelet::cli {
 
@@ -54,6 +61,25 @@ comm::Snapshot send_checkpoint(const comm::control::SchedulerAddress& server,
                               .holders = {""}});
   }
   return snapshot;
+}
+
+void send_division(const comm::control::SchedulerAddress& server, Submission& submission, double ask_again,
+                   std::function<void()> check) {
+  if (tower_tasks(submission.experiment.model) == 1) return;
+  const agent::TrainJob job =
+      agent::job_of_one_node(submission.name, submission.experiment, submission.shape);
+  const uint32_t threads = submission.experiment.train.threads;
+  ThreadPool pool(threads == 0 ? agent::usable_cores() : threads);
+  const shard::LabelDivision division = agent::divide_labels(job, pool);
+  const shard::Dataset data = agent::shared_samples(job)->train(
+      {{0, job.shape.labels}}, [](const std::string&) { return shard::PrepareProgress(); });
+  for (const shard::LabelDivision::Part& part : division.parts(shard::count_labels(data)))
+    submission.tasks.emplace_back(part.labels, part.entries);
+  const TemporaryFolder folder("division");
+  const std::filesystem::path file = folder.path() / shard::LabelDivision::kFile;
+  division.write(file);
+  comm::DataLink link(server, {.ask_again = ask_again, .check = std::move(check)});
+  submission.division = comm::to_text(send_file(link, MappedFile(file).bytes(), "towers", nullptr));
 }
 
 }  // namespace modelet::cli

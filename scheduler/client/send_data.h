@@ -4,10 +4,12 @@
 // second, and the rest after an attempt that was cut off.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "comm/content/snapshot.h"
 #include "comm/control/control.h"
+#include "scheduler/client/pool_client.h"
 #include "scheduler/client/report.h"
 #include "shard/data/store/dataset.h"
 #include "shard/modelet/checkpoint.h"
@@ -25,5 +27,10 @@ std::string send_data(const comm::control::SchedulerAddress& server, const shard
 comm::Snapshot send_checkpoint(const comm::control::SchedulerAddress& server,
                                const shard::Checkpoint& checkpoint, Reporter* reporter, double ask_again = 2,
                                std::function<void()> check = {});
+
+// Of a run of towers: divides the labels among its tasks and sends the division (Submission::division, tasks). Does
+// nothing for a run of one network.
+void send_division(const comm::control::SchedulerAddress& server, Submission& submission,
+                   double ask_again = 2, std::function<void()> check = {});
 
 }  // namespace modelet::cli

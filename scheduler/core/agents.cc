@@ -255,6 +255,7 @@ void Core::on(Nodes::iterator node, const msg::PreparedT& message) {
   const Member* member = is_meant ? run->second.group().member(node->first) : nullptr;
   if (member == nullptr) return ignore(node->second, "a report of readiness");
   run->second.prepared(pool_, *member, message);
+  queue_moves_ = true;
 }
 
 void Core::on(Nodes::iterator node, const msg::RunEventT& message) {

@@ -48,6 +48,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
   Run& accepted = pool_.runs.emplace(id, std::move(run)).first->second;
   accepted.begin(pool_.now);
   accepted.count(pool_);
+  for (uint32_t task = 0; task < accepted.results().size(); ++task) add_task(id, task);
   queue_moves_ = true;
 }
 
@@ -87,12 +88,19 @@ bool Core::make_room_for_run(const Holding& wanted, std::string& why) {
   const Holding unending{.runs = wanted.runs, .addresses = wanted.addresses}, bytes{.bytes = wanted.bytes};
   if (pool_.is_key_full(sender_.name, unending, &why)) return false;
   std::set<uint64_t> have_nodes;
-  for (const auto& [id, node] : pool_.nodes) have_nodes.insert(node.run);
+  for (const auto& [id, node] : pool_.nodes)
+    if (const auto run = pool_.runs.find(node.run); run != pool_.runs.end())
+      have_nodes.insert(run->second.whole());
+  size_t runs = 0;                                             // tasks belong to their run
   std::map<std::string, uint64_t> runs_of{{sender_.name, 1}};  // with the new one
-  for (const auto& [id, run] : pool_.runs) ++runs_of[run.submitter()];
+  for (const auto& [id, run] : pool_.runs)
+    if (run.parent() == 0) {
+      ++runs;
+      ++runs_of[run.submitter()];
+    }
   for (;;) {
     const bool has_bytes = pool_.has_room(sender_.name, bytes, why);
-    if (has_bytes && pool_.runs.size() < pool_.options.max_runs) return true;
+    if (has_bytes && runs < pool_.options.max_runs) return true;
     const bool is_own_fault = pool_.is_key_full(sender_.name, bytes);
     const auto share = [&](const std::string& key) {
       return has_bytes ? runs_of[key] : pool_.accounts.of(key).bytes;
@@ -100,25 +108,30 @@ bool Core::make_room_for_run(const Holding& wanted, std::string& why) {
     auto oldest = pool_.runs.end();
     for (auto each = pool_.runs.begin(); each != pool_.runs.end(); ++each) {
       const auto& [id, run] = *each;
-      if (!has_ended(run.state()) || have_nodes.contains(id)) continue;
+      if (!has_ended(run.state()) || have_nodes.contains(id) || run.parent() != 0) continue;
       if (is_own_fault && run.submitter() != sender_.name) continue;
       if (oldest == pool_.runs.end() || share(run.submitter()) > share(oldest->second.submitter()))
         oldest = each;
     }
     if (oldest == pool_.runs.end()) {
-      if (has_bytes)
-        why = fmt::format("{} runs are waiting or running, no more are accepted", pool_.runs.size());
+      if (has_bytes) why = fmt::format("{} runs are waiting or running, no more are accepted", runs);
       return false;
     }
+    --runs;
     --runs_of[oldest->second.submitter()];
-    forget_run(oldest);
+    forget_run(oldest->first);
   }
 }
 
-void Core::forget_run(std::map<uint64_t, Run>::iterator run) {
-  pool_.changes.forgotten_runs.push_back(run->first);
-  pool_.accounts.change(run->second.submitter(), run->second.counted(), {});
-  pool_.runs.erase(run);
+// With its tasks.
+void Core::forget_run(uint64_t id) {
+  std::erase_if(pool_.runs, [&](const auto& entry) {
+    const Run& run = entry.second;
+    if (run.whole() != id) return false;
+    pool_.changes.forgotten_runs.push_back(run.id());
+    pool_.accounts.change(run.submitter(), run.counted(), {});
+    return true;
+  });
 }
 
 // Runs of other users are listed, because a user's run may have to wait for them. Their details are not
@@ -134,6 +147,7 @@ void Core::on(const std::string& peer, const msg::ListRunsT&) {
   };
   for (auto each = pool_.runs.rbegin(); each != pool_.runs.rend(); ++each) {
     const Run& run = each->second;
+    if (run.parent() != 0 && !run.has_nodes()) continue;  // its parent says how many there are
     auto status = std::make_unique<msg::RunStatusT>(run.status(pool_.now));
     if (!may_lead(sender_, run.submitter())) status->detail.clear();
     if (!has_room(status->detail.size())) status->detail = printable(status->detail, kShort);
@@ -183,6 +197,11 @@ void Core::on(const std::string& peer, const msg::WatchT& message) {
 void Core::on(const std::string& peer, const msg::StopRunT& message) {
   Run* run = run_of_user(peer, message.run, "stop");
   if (run == nullptr) return;
+  if (run->parent() != 0)
+    return refuse(
+        peer,
+        fmt::format("run {} is task {} of run {}, and only the whole run can be stopped: modelet stop {}",
+                    run->id(), run->task(), run->parent(), run->parent()));
   run->asked_to_stop(pool_);
   pool_.send(peer, run->status(pool_.now));
   queue_moves_ = true;
@@ -218,6 +237,8 @@ void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
   msg::RunFilesT answer;
   answer.run = run->id();
   answer.experiment = run->submit().experiment;
+  answer.tasks = run->results();
+  answer.division = run->submit().division;
   std::set<std::string> holders;
   size_t bytes = 0;
   const std::vector<comm::Snapshot>& stable = run->snapshots().stable();

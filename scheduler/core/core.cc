@@ -40,7 +40,7 @@ void Core::add(double now, const Event& event) {
 std::vector<Action> Core::take() {
   guarded(
       [&] {
-        if (std::exchange(queue_moves_, false)) start_waiting_runs();
+        settle();
         release_leavers();
       },
       "");
@@ -49,10 +49,17 @@ std::vector<Action> Core::take() {
   Records records = std::exchange(pool_.changes, {});
   for (const uint64_t id : std::exchange(pool_.changed_runs, {}))
     if (const auto run = pool_.runs.find(id); run != pool_.runs.end())
-      records.runs.push_back(run->second.record(pool_.now));
+      records.runs.push_back(record_of(run->second));
   std::vector<Action> actions = std::exchange(pool_.actions, {});
   if (!records.empty()) actions.insert(actions.begin(), Persist{std::move(records)});
   return actions;
+}
+
+// What a task has come to is needed until its parent has ended.
+RunRecord Core::record_of(Run& run) {
+  RunRecord record = run.record(pool_.now);
+  record.ended = has_ended(pool_.runs.at(run.whole()).state());
+  return record;
 }
 
 // `asks`: the peer that is told of a failure; empty: none.
@@ -139,7 +146,8 @@ void Core::on(const Tick&) {
   }
   if (judge_at_ != 0 && pool_.now >= judge_at_) judge();
   for (auto& [id, run] : pool_.runs) run.time_passed(pool_);
-  start_waiting_runs();  // first, so that watchers are told of it
+  queue_moves_ = true;
+  settle();  // first, so that watchers are told of it
   for (const auto& [id, run] : pool_.runs) run.notify_watchers(pool_);
 }
 
@@ -192,7 +200,7 @@ std::vector<msg::NodeStatusT> Core::nodes() const {
 std::map<std::string, std::string> Core::data_in_use() const {
   std::map<std::string, std::string> addresses;
   for (const auto& [id, run] : pool_.runs)
-    if (!has_ended(run.state()))
+    if (!has_ended(pool_.runs.at(run.whole()).state()))
       for (const std::string& address : run.stored_data()) addresses.insert({address, run.submitter()});
   return addresses;
 }
@@ -217,11 +225,14 @@ std::multimap<std::string, std::string> Core::files_of_agents() const {
 
 std::multimap<std::string, std::string> Core::results() const {
   std::multimap<std::string, std::string> addresses;
-  for (const auto& [id, run] : pool_.runs)
+  for (const auto& [id, run] : pool_.runs) {
+    if (run.parent() == 0 && !run.submit().division.empty())
+      addresses.insert({run.submit().division, run.submitter()});
     for (const comm::Snapshot& snapshot : run.snapshots().stable())
       if (snapshot.keep)
         for (const std::string& address : comm::addresses_of(snapshot))
           addresses.insert({address, run.submitter()});
+  }
   return addresses;
 }
 

@@ -36,6 +36,9 @@
 // A run belongs to the key that submitted it. Other keys see that it exists. Only the key of the run and the
 // keys of administrators may watch or stop it. In a pool without keys everybody may do everything.
 //
+// A run of towers consists of tasks, and each of them is a run of its own that its parent looks after (tasks.cc). When
+// nothing waits for nodes, a free node takes a second copy of the task that has longest to go. The first result counts.
+//
 // An unexpected exception while a message or a plan is handled is logged, and a client that waits for an
 // answer is refused. No exception of an event ends the process.
 //
@@ -47,7 +50,9 @@
 //      was started ends once its nodes end or die;
 //   4. the membership epoch of a run grows with each start of its group;
 //   5. in a pool with keys, messages of agents have effects only with an agent's key, and those of users only
-//      with a user's; the name of a node stays with the key that registered it.
+//      with a user's; the name of a node stays with the key that registered it;
+//   6. the result of a task, once accepted, stays, and is a run of this task that has finished; at most two runs of a
+//      task have not ended, and only if no task of their run waits for nodes.
 // They are checked after each event, in every build (scheduler/core/invariants.h). If one is broken, the process
 // aborts with a message. Nothing that follows from the event is written down or sent then, so the next process
 // begins with the state before it.
@@ -59,6 +64,7 @@
 //   agents.cc      messages of agents
 //   clients.cc     messages of clients
 //   queue.cc       which run gets nodes next
+//   tasks.cc       runs that consist of tasks
 //   takeover.cc    what a former scheduler left
 //   invariants.cc  what holds after each event
 //
@@ -179,17 +185,25 @@ class Core {
   void remove_node(Nodes::iterator node, const std::string& why);
   void end_work_of(Node& node, uint64_t id, const std::string& why);
   void release_leavers();
+  RunRecord record_of(Run& run);
   void guarded(const std::function<void()>& work, const std::string& asks);
   void restore(const RunRecord& record);
   void begin();
   void take_over(uint64_t node, const comm::control::RegisterT& message);
   void judge();
   bool seems_cut_off();
+  void settle();
   void start_waiting_runs();
+  bool start_next_run(std::set<uint64_t>& tried);
+  Run& add_task(uint64_t parent, uint32_t task, std::optional<comm::Snapshot> from = {});
+  void look_after_tasks();
+  bool give_up_copies();
+  void start_copies();
+  std::map<uint64_t, size_t> nodes_of_tasks() const;
   Run* run_of_user(const std::string& peer, uint64_t id, const char* verb);
   const Run* submitted_with(uint64_t token) const;
   bool make_room_for_run(const Holding& wanted, std::string& why);
-  void forget_run(std::map<uint64_t, Run>::iterator run);
+  void forget_run(uint64_t id);
   void check_submission(const comm::control::SubmitT& message, const Run& run) const;
 
   Pool pool_;

@@ -48,7 +48,10 @@ std::string broken_by_node(const Pool& pool, uint64_t id, const Node& node) {
 }  // namespace
 
 void Invariants::begin(const Pool& restored) {
-  for (const auto& [id, run] : restored.runs) seen_[id].epoch = run.epoch();
+  for (const auto& [id, run] : restored.runs) {
+    seen_[id].epoch = run.epoch();
+    seen_[id].results = run.results();
+  }
 }
 
 std::string Invariants::broken_by(const Pool& pool) {
@@ -58,6 +61,47 @@ std::string Invariants::broken_by(const Pool& pool) {
   if (std::string broken = broken_by_actions(pool); !broken.empty()) return broken;
   for (const auto& [id, run] : pool.runs)
     if (std::string broken = broken_by_run(pool, run); !broken.empty()) return broken;
+  return broken_by_tasks(pool);
+}
+
+std::string Invariants::broken_by_tasks(const Pool& pool) {
+  struct Copies {
+    size_t number = 0;  // that have not ended
+    bool waits = true;  // all of them do
+  };
+  std::map<uint64_t, std::map<uint32_t, Copies>> copies;  // of runs that have not ended
+  for (const auto& [id, run] : pool.runs) {
+    if (run.parent() == 0 || has_ended(run.state())) continue;
+    const auto parent = pool.runs.find(run.parent());
+    if (parent == pool.runs.end() || has_ended(parent->second.state()))
+      return fmt::format("6: run {} is a task of run {}, which does not go on", id, run.parent());
+    Copies& of_task = copies[run.parent()][run.task()];
+    if (++of_task.number > 2)
+      return fmt::format("6: task {} of run {} has more than two copies", run.task(), run.parent());
+    of_task.waits = of_task.waits && run.is_waiting() && !run.planning().is_open();
+  }
+  for (const auto& [id, tasks] : copies) {
+    const auto waits = std::ranges::find_if(tasks, [](const auto& each) { return each.second.waits; });
+    const auto copied = std::ranges::find_if(tasks, [](const auto& each) { return each.second.number > 1; });
+    if (waits != tasks.end() && copied != tasks.end())
+      return fmt::format("6: task {} of run {} waits, and task {} has two copies", waits->first, id,
+                         copied->first);
+  }
+  for (const auto& [id, run] : pool.runs) {
+    Seen& seen = seen_[id];
+    for (size_t task = 0; task < run.results().size(); ++task) {
+      const uint64_t result = run.results()[task];
+      if (task < seen.results.size() && seen.results[task] != 0 && seen.results[task] != result)
+        return fmt::format("6: the result of task {} of run {} was run {}, and is run {}", task, id,
+                           seen.results[task], result);
+      if (result == 0) continue;
+      const auto found = pool.runs.find(result);
+      if (found == pool.runs.end() || found->second.parent() != id || found->second.task() != task ||
+          found->second.state() != RunState::Finished)
+        return fmt::format("6: the result of task {} of run {} is run {}, which is none", task, id, result);
+    }
+    seen.results = run.results();
+  }
   return "";
 }
 
@@ -92,7 +136,7 @@ std::string Invariants::broken_by_run(const Pool& pool, const Run& run) {
     seen.step = run.step();
     seen.detail = run.detail();
   }
-  if (!has_group(run.state())) return "";
+  if (!has_group(run.state()) || !run.results().empty()) return "";
   for (const Member& member : run.group().members()) {
     const auto node = pool.nodes.find(member.node);
     const bool works =

@@ -29,10 +29,12 @@ class Invariants {
     uint64_t step = 0;
     std::string detail;
     comm::control::RunState state = comm::control::RunState::Queued;
+    std::vector<uint64_t> results;  // of its tasks
   };
 
   std::string broken_by_actions(const Pool& pool);
   std::string broken_by_run(const Pool& pool, const Run& run);
+  std::string broken_by_tasks(const Pool& pool);
 
   std::map<uint64_t, Seen> seen_;
 };

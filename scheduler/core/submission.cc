@@ -6,7 +6,9 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/experiment/towers.h"
 #include "comm/content/content.h"
+#include "comm/control/shape_tables.h"
 #include "comm/control/snapshot_tables.h"
 #include "scheduler/core/values/snapshots.h"
 #include "scheduler/core/values/text.h"
@@ -17,6 +19,7 @@ namespace {
 namespace msg = comm::control;
 
 constexpr uint64_t kMostLabels = uint64_t{1} << 32;
+constexpr uint32_t kMostTasks = 1024;
 constexpr size_t kLongestSnapshot =
     comm::control::kMaxControlBytes / 4 * 3;              // leaves room for the rest of Prepare
 constexpr size_t kLongestExperiment = size_t{256} << 10;  // bytes; one with every key has 5 KB
@@ -52,7 +55,7 @@ void check_modelets(const Experiment& experiment, uint64_t labels) {
 void check_data(const msg::SubmitT& message, uint16_t data_port) {
   if (message.train_data.empty() && message.test_data.empty()) return;
   comm::parse_content_id(message.train_data);
-  comm::parse_content_id(message.test_data);
+  if (message.division.empty()) comm::parse_content_id(message.test_data);  // towers are tested by who submits them
   if (data_port == 0) throw UsageError("this scheduler keeps no data: start it with --store");
 }
 
@@ -73,6 +76,34 @@ std::optional<comm::Snapshot> resume_snapshot(const msg::SubmitT& message, uint1
   return snapshot;
 }
 
+// A run of towers: each task has some of the labels.
+Submission checked_tasks(const msg::SubmitT& message, uint16_t data_port, Submission submission) {
+  const Experiment& experiment = submission.experiment;
+  const uint32_t tasks = tower_tasks(experiment.model);
+  if (tasks > kMostTasks)
+    throw UsageError(fmt::format("model.towers x model.divisions is {}, and a pool takes runs of at most {}",
+                                 tasks, kMostTasks));
+  if (message.tasks.size() != tasks || message.division.empty())
+    throw UsageError(
+        fmt::format("the labels are not divided into the {} towers: submit with this release", tasks));
+  if (message.resume_files != nullptr)
+    throw UsageError(
+        "--resume: a run of towers goes on in one process only: modelet train RUN/experiment.toml "
+        "--resume RUN");
+  comm::parse_content_id(message.division);
+  if (data_port == 0)
+    throw UsageError(
+        "towers need a scheduler that keeps files: start modelet-scheduler with --state or --store");
+  check_data(message, data_port);
+  for (const msg::TaskLabels& labels : message.tasks) {
+    const DataShape shape = tower_shape(submission.shape, labels.labels(), labels.entries());
+    check_shape(shape);
+    if (shape.labels > submission.shape.labels) throw UsageError("a tower has more labels than there are");
+    check_modelets(tower_experiment(experiment), shape.labels);
+  }
+  return submission;
+}
+
 }  // namespace
 
 Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
@@ -81,13 +112,15 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
   if (message.experiment.size() > kLongestExperiment)
     throw UsageError(fmt::format("the experiment has {} bytes, more than the limit of {}",
                                  message.experiment.size(), kLongestExperiment));
-  const msg::ShapeT& shape = *message.shape;
-  Submission submission{
-      .experiment = parse_experiment(message.experiment, "submitted experiment"),
-      .shape = {shape.features, shape.labels, shape.train_rows, shape.test_rows, shape.features_per_row,
-                shape.labels_per_row, shape.encoder, shape.fingerprint}};
-  submission.shape.occurring_features = shape.occurring_features;
+  Submission submission{.experiment = parse_experiment(message.experiment, "submitted experiment"),
+                        .shape = msg::shape_of(*message.shape)};
   check_shape(submission.shape);
+  if (submission.shape.all_labels != 0)
+    throw UsageError("the shape is that of a tower, and only the scheduler makes tasks");
+  if (tower_tasks(submission.experiment.model) > 1)
+    return checked_tasks(message, data_port, std::move(submission));
+  if (!message.division.empty() || !message.tasks.empty())
+    throw UsageError("the labels are divided, and the experiment has no towers");
   check_modelets(submission.experiment, submission.shape.labels);
   const uint32_t replicas = submission.experiment.cluster.replicas;
   if (message.nodes % replicas != 0)

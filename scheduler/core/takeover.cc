@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/error.h"
 #include "scheduler/core/core.h"
 #include "scheduler/core/submission.h"
 #include "scheduler/core/values/text.h"
@@ -39,7 +40,13 @@ Core::Core(const CoreOptions& options, const Records& restored) : pool_(options)
 void Core::restore(const RunRecord& record) {
   try {
     Run run(record);
-    run.accept(checked_submission(run.submit(), pool_.options.data_port));
+    if (run.parent() == 0) {
+      run.accept(checked_submission(run.submit(), pool_.options.data_port));
+    } else {
+      const auto parent = pool_.runs.find(run.parent());  // its number is smaller, so it comes first
+      if (parent == pool_.runs.end()) throw FormatError("the run of which it is a task is not known");
+      run.accept_task(parent->second);
+    }
     pool_.awaits_members = pool_.awaits_members || !has_ended(run.state());
     pool_.next_run = std::max(pool_.next_run, record.id + 1);
     pool_.runs.emplace(record.id, std::move(run)).first->second.count(pool_);
@@ -52,6 +59,7 @@ void Core::restore(const RunRecord& record) {
 // Called with the first event, because only then the time is known.
 void Core::begin() {
   has_begun_ = true;
+  queue_moves_ = true;  // plans that a former scheduler has requested will not come
   judge_at_ = pool_.awaits_members ? pool_.now + pool_.options.dead_after : 0;
   for (auto& [id, run] : pool_.runs) run.begin(pool_.now);
 }

@@ -125,7 +125,7 @@ std::string Server::why_not_submitted(const Received& received) const {
     std::set<std::string> named;
     if (submission.resume) named = comm::addresses_of(*submission.resume);
     if (core_.is_key_full(received.sender.name, {.runs = 1, .addresses = named.size()})) return "";
-    named.insert({submit->train_data, submit->test_data});
+    named.insert({submit->train_data, submit->test_data, submit->division});
     for (const std::string& address : named)
       if (!address.empty() && !data_->has_sent(received.sender.name, address))
         return fmt::format("the key '{}' has not sent data {}: submit the run again", received.sender.name,

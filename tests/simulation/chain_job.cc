@@ -111,6 +111,7 @@ void ChainJob::complete_if_all_here() {
   is_computed_ = false;
   around_.world.note("{} run {} epoch {} rank {}: step {}", around_.endpoint, prepare_.run, prepare_.epoch,
                      prepare_.rank, step_);
+  around_.promises.stepped(prepare_.run);
   workload_.stepped(prepare_.name, step_, states_, run_state_);
   if (step_ == spec_.steps) return end_well(msg::Outcome::Ok);
   if (stops) return end_well(msg::Outcome::Interrupted);
@@ -122,7 +123,11 @@ void ChainJob::complete_if_all_here() {
 }
 
 void ChainJob::publish() {
-  report_event({{"event", "progress"}, {"step", step_}, {"group", prepare_.epoch}, {"state", run_state_}});
+  report_event({{"event", "progress"},
+                {"step", step_},
+                {"eta_seconds", static_cast<double>(spec_.steps - step_) * spec_.step_seconds},
+                {"group", prepare_.epoch},
+                {"state", run_state_}});
 }
 
 void ChainJob::look_for_missing() {

@@ -42,8 +42,13 @@ uint64_t value_in(const comm::ContentId& content) {
 
 std::string modelet_file(size_t modelet) { return fmt::format("modelet-{:05}.safetensors", modelet); }
 
-msg::SubmitT ChainWorkload::submission(const std::string& name, RunSpec&, uint32_t nodes,
-                                       uint32_t output_modelets, uint64_t) {
+msg::SubmitT ChainWorkload::submission(const std::string& name, RunSpec& spec, uint32_t nodes,
+                                       uint32_t output_modelets, uint64_t kind) {
+  constexpr uint64_t kOfTasks = 2;
+  constexpr uint32_t kFewest = 2, kMore = 6;
+  if (spec.may_have_tasks && kind % kKinds == kOfTasks)
+    return scheduler::test::submission_of_tasks(kFewest + static_cast<uint32_t>(mix64(kind) % kMore), nodes, name,
+                                                output_modelets);
   return scheduler::test::submission(nodes, name, output_modelets);
 }
 

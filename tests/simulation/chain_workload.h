@@ -31,6 +31,8 @@ inline constexpr uint64_t kRunFileNumber = UINT32_MAX;  // no number of a modele
 
 class ChainWorkload final : public Workload {
  public:
+  static constexpr uint64_t kKinds = 3;  // with all nodes, with some, and of tasks
+
   explicit ChainWorkload(World& world) : world_(world) {}
 
   msg::SubmitT submission(const std::string& name, RunSpec& spec, uint32_t nodes, uint32_t output_modelets,

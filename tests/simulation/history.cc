@@ -13,6 +13,7 @@ constexpr double kLongestEnd = 600;                                  // by then 
 
 void submit(Pool& pool, RunSpec spec, uint32_t nodes, uint32_t output_modelets, uint64_t kind, double after) {
   const std::string name = fmt::format("run{}", pool.clients.size());
+  spec.may_have_tasks = pool.scheduler.has_store();
   msg::SubmitT message = pool.workload->submission(name, spec, nodes, output_modelets, kind);
   pool.promises.add(name, spec);
   Client& client = pool.add_client();
@@ -55,7 +56,10 @@ class Player {
     std::vector<PlannedFault> faults = plan_faults(options_.seed, kFirstFault, kLastFault);
     std::erase_if(faults, [&](const PlannedFault& fault) { return options_.without.contains(fault.fault); });
     for (const PlannedFault& fault : faults)
-      pool_.world.after(fault.time, [this, fault] { happen(pool_, fault); });
+      pool_.world.after(fault.time, [this, fault] {
+        if (!is_of_user(fault.fault)) pool_.promises.disturbed();
+        happen(pool_, fault);
+      });
     if (std::ranges::all_of(faults, [](const PlannedFault& each) { return is_of_user(each.fault); }))
       pool_.promises.nothing_else_happens();
     cease_at_ = kCease;
@@ -138,7 +142,9 @@ class Player {
     for (const auto& client : pool_.clients)
       if (client->has_stopped()) may_be_stopped.insert(client->run());
     for (const msg::RunStatusT& run : pool_.scheduler.runs()) {
-      pool_.promises.ended(run, pool_.scheduler.files_of(run.run), may_be_stopped.contains(run.run));
+      pool_.promises.ended(run, pool_.scheduler.files_of(run.run),
+                           may_be_stopped.contains(run.parent == 0 ? run.run : run.parent));
+      if (run.parent != 0) continue;
       history_.finished += run.state == msg::RunState::Finished;
       history_.stopped += run.state == msg::RunState::Stopped;
       history_.failed += run.state == msg::RunState::Failed;

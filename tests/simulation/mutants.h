@@ -26,6 +26,10 @@ enum class Mutant : uint8_t {
   kStopsAreLost,          // Stop reaches no node
   kTokensAreLost,         // a submission that is sent again cannot be told from a new one
   kNoRepair,              // a node does not fetch what is damaged on its disk
+  kTasksAreForgotten,     // a scheduler that restarts does not know the tasks that had not ended
+  kTasksAreSwapped,       // a task that is formed anew is another one for its node
+  kGivenUpTasksGoOn,      // Abort does not reach the node of a task
+  kTurnsAreLost,          // the scheduler prefers some runs to others
 };
 
 struct MutantName {
@@ -45,6 +49,10 @@ inline constexpr std::array kMutants = {
     MutantName{Mutant::kStopsAreLost, "stops-are-lost"},
     MutantName{Mutant::kTokensAreLost, "tokens-are-lost"},
     MutantName{Mutant::kNoRepair, "no-repair"},
+    MutantName{Mutant::kTasksAreForgotten, "tasks-are-forgotten"},
+    MutantName{Mutant::kTasksAreSwapped, "tasks-are-swapped"},
+    MutantName{Mutant::kGivenUpTasksGoOn, "given-up-tasks-go-on"},
+    MutantName{Mutant::kTurnsAreLost, "turns-are-lost"},
 };
 
 }  // namespace modelet::simulation

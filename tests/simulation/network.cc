@@ -62,7 +62,7 @@ std::string describe(const msg::FromSchedulerMessage& message) {
 // ---- wires
 
 double Network::delay(int from, int to) {
-  double seconds = world_.between(0.0005, 0.01);
+  double seconds = world_.between(one_way_.first, one_way_.second);
   for (const int machine : {from, to})
     if (const auto found = slow_.find(machine); found != slow_.end() && found->second.first > world_.now())
       seconds += found->second.second * world_.rng().uniform_double();

@@ -83,6 +83,8 @@ class Network {
 
   // ---- faults
   void block(int from, int to, double seconds);
+  // Without it, each message takes 0.5 to 10 ms.
+  void set_round_trip(double seconds) { one_way_ = {seconds / 2, seconds / 2}; }
   void slow(int machine, double delay, double seconds) { slow_[machine] = {world_.now() + seconds, delay}; }
   void double_messages(double share, double seconds) { doubling_ = {world_.now() + seconds, share}; }
   void heal();
@@ -127,6 +129,7 @@ class Network {
   std::map<int, Link> links_;  // by the client's machine
   std::map<std::string, Link> peers_;
   std::map<std::pair<int, int>, double> blocked_;
+  std::pair<double, double> one_way_{0.0005, 0.01};  // seconds, from and to
   std::map<int, std::pair<double, double>> slow_;  // until, delay
   std::pair<double, double> doubling_{0, 0};       // until, share
 };

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace modelet::simulation {
 namespace {
 
 constexpr double kSoon = 5;  // seconds for a few steps, and for files under way
+constexpr uint32_t kOutOfTurn = 1;  // nodes by which runs whose tasks take turns may differ
 
 }  // namespace
 
@@ -133,10 +135,57 @@ void Promises::check_stable(const msg::StableT& message) {
 void Promises::persisted(const scheduler::Records& records) {
   for (const scheduler::RunEventRecord& event : records.events) check_event(event);
   for (const scheduler::RunRecord& run : records.runs) {
-    if (ended_.contains(run.id) && !run.ended) world_.violated(fmt::format("run {} had ended and goes on", run.id));
-    if (!run.ended || !ended_.insert(run.id).second) continue;
+    const auto text = nlohmann::json::parse(run.text);
+    const bool has_ended = scheduler::has_ended(static_cast<msg::RunState>(text.at("state").get<int>()));
+    if (!run.submission.empty()) limits_[run.id] = nlohmann::json::parse(run.submission).at("nodes");
+    if (text.contains("parent")) parents_[run.id] = text.at("parent");
+    if (text.contains("results")) check_results(run.id, text.at("results"));
+    if (ended_.contains(run.id) && !has_ended) world_.violated(fmt::format("run {} had ended and goes on", run.id));
+    if (!has_ended || !ended_.insert(run.id).second) continue;
+    if (is_calm_ && parents_.contains(run.id)) task_ends_[run.id] = world_.now();
     check_stop(run.id);
     if (has_lost_files(run.id)) excused_.insert(run.id);
+  }
+}
+
+// A result is that of the right task, and stays.
+void Promises::check_results(uint64_t run, const std::vector<uint64_t>& results) {
+  std::vector<uint64_t>& known = results_[run];
+  known.resize(results.size());
+  for (size_t task = 0; task < results.size(); ++task) {
+    if (known[task] != 0 && known[task] != results[task])
+      world_.violated(fmt::format("run {}: the result of task {} was run {}, and is run {}", run, task, known[task],
+                                  results[task]));
+    known[task] = results[task];
+    if (const std::string suffix = fmt::format(".{:03}", task); results[task] != 0 && !names_[results[task]].ends_with(suffix))
+      world_.violated(fmt::format("run {}: the result of task {} is '{}'", run, task, names_[results[task]]));
+  }
+}
+
+void Promises::stepped(uint64_t run) {
+  if (const auto end = task_ends_.find(run); end != task_ends_.end() && world_.now() - end->second > kSoon)
+    world_.violated(fmt::format("a node works for run {}, a task that has ended", run));
+}
+
+// Called every second. While tasks of another run wait, none of a run begins that has notably more nodes.
+void Promises::check_turns(const std::vector<msg::RunStatusT>& runs) {
+  for (const msg::RunStatusT& run : runs) {
+    if (run.tasks == 0) continue;
+    const bool goes_on = run.state == msg::RunState::Queued || run.state == msg::RunState::Running;
+    const bool waits = goes_on && run.tasks_done + run.tasks_at_work < run.tasks;
+    if (!waits) waits_since_.erase(run.run);
+    if (waits) waits_since_.insert({run.run, world_.now()});
+  }
+  for (const msg::RunStatusT& run : runs) {
+    if (run.tasks == 0) continue;
+    const uint32_t begun = run.tasks_done + run.tasks_at_work, before = std::exchange(begun_[run.run], begun);
+    if (is_disturbed_ || begun <= before) continue;
+    for (const msg::RunStatusT& other : runs)
+      if (const auto since = waits_since_.find(other.run);
+          other.run != run.run && since != waits_since_.end() && world_.now() - since->second > 2 &&
+          run.tasks_at_work > other.tasks_at_work + kOutOfTurn && limits_[other.run] == 0)
+        world_.violated(fmt::format("run {} has {} nodes and gets more, while run {} has {} and waits", run.run,
+                                    run.tasks_at_work, other.run, other.tasks_at_work));
   }
 }
 
@@ -173,7 +222,9 @@ void Promises::accepted(const std::string& run, uint64_t number) {
 }
 
 void Promises::running(const std::vector<msg::RunStatusT>& runs) {
-  for (const msg::RunStatusT& run : runs) accepted(run.name, run.run);
+  check_turns(runs);
+  for (const msg::RunStatusT& run : runs)
+    if (run.parent == 0) accepted(run.name, run.run);
   for (const uint64_t id : accepted_)
     if (std::ranges::find(runs, id, &msg::RunStatusT::run) == runs.end())
       world_.violated(fmt::format("run {} was accepted and is forgotten", id));
@@ -181,12 +232,20 @@ void Promises::running(const std::vector<msg::RunStatusT>& runs) {
 
 void Promises::ended(const msg::RunStatusT& run, const std::vector<comm::Snapshot>& files, bool may_be_stopped) {
   const std::string what = fmt::format("run {} {} '{}'", run.run, EnumNameRunState(run.state), run.detail);
-  if (run.state == msg::RunState::Stopped && may_be_stopped) {
-    if (is_calm_ && run.stable_step < run.step) world_.violated(what + ": its last step is not safe");
+  // A task that another copy was faster with, or whose run has failed.
+  const bool is_given_up = run.parent != 0 && run.state == msg::RunState::Stopped;
+  if (run.state == msg::RunState::Stopped && (may_be_stopped || is_given_up)) {
+    if (is_calm_ && may_be_stopped && run.detail.starts_with("stopped at") && run.stable_step < run.step) world_.violated(what + ": its last step is not safe");
     return;
   }
   if (run.state != msg::RunState::Finished) {
-    if (!excused_.contains(run.run) && !has_lost_files(run.run)) world_.violated(what + ": nothing that was destroyed explains that");
+    const bool is_excused = std::ranges::any_of(
+        parents_, [&](const auto& each) { return each.second == run.run && excused_.contains(each.first); });
+    if (!is_excused && !excused_.contains(run.run) && !has_lost_files(run.run)) world_.violated(what + ": nothing that was destroyed explains that");
+    return;
+  }
+  if (run.tasks > 0) {
+    if (std::ranges::count(results_[run.run], uint64_t{0}) > 0) world_.violated(what + ": a task has no result");
     return;
   }
   const uint64_t steps = spec(run.name).steps;

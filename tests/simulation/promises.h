@@ -7,6 +7,8 @@
 //   - a snapshot that is called stable lies on as many disks as promised, and a group can find the files that
 //     it continues from;
 //   - every run ends well once the faults have ended, and the files of a finished run are in the store;
+//   - each task of a run of tasks has one result, which stays and is what this task would be undisturbed; nodes that work
+//     for a task which has ended stop soon; runs whose tasks wait take turns;
 //   - if nothing else happens, a run that a user stops ends soon, and the files of its last step are safe.
 // Missing files are excused only if disks were destroyed. A copy that was never reported to the scheduler does
 // not count.
@@ -35,7 +37,10 @@ class Promises {
       : world_(world), workload_(workload), has_store_(has_store) {}
 
   void add(const std::string& run, RunSpec spec) { specs_[run] = spec; }
-  const RunSpec& spec(const std::string& run) const { return specs_.at(run); }
+  const RunSpec& spec(const std::string& run) const {  // of a run, or of a task of a run
+    const auto known = specs_.find(run);
+    return known == specs_.end() ? specs_.at(run.substr(0, run.find('.'))) : known->second;
+  }
 
   // ---- disks; `node` is the name of a node, or "" for the store
   void written(const std::string& node, uint64_t run, const comm::ContentId& content);
@@ -45,7 +50,9 @@ class Promises {
   void returned(const std::string& node);   // the scheduler has heard that it is back; not what its disk has lost
 
   // ---- what happens
+  void stepped(uint64_t run);                       // a node works for it
   void nothing_else_happens() { is_calm_ = true; }  // except that users submit and stop runs
+  void disturbed() { is_disturbed_ = true; }  // the first fault that is no wish of a user
   void asked_to_stop(uint64_t run);                 // the scheduler was asked to stop it
   void sent(const std::string& peer, const msg::FromSchedulerMessage& message);
   void accepted(const std::string& run, uint64_t number);  // a client was told this number of its run
@@ -74,6 +81,8 @@ class Promises {
   void check_stop(uint64_t run);
   bool has_lost_files(uint64_t run);  // of its stable snapshot, or of the one that it continued from
   void check_event(const scheduler::RunEventRecord& event);
+  void check_results(uint64_t run, const std::vector<uint64_t>& results);
+  void check_turns(const std::vector<msg::RunStatusT>& runs);
 
   World& world_;
   Workload& workload_;
@@ -91,7 +100,13 @@ class Promises {
   std::map<uint64_t, comm::Snapshot> went_on_from_;                         // run -> snapshot that its newest group got
   std::set<uint64_t> accepted_, ended_;
   std::set<uint64_t> excused_;  // had lost files when they ended; a run of the same name may write them again
-  bool is_calm_ = false;
+  std::map<uint64_t, uint64_t> parents_;               // task -> its run
+  std::map<uint64_t, std::vector<uint64_t>> results_;  // run of tasks -> the results that were written down
+  std::map<uint64_t, double> task_ends_;               // task -> when it ended, while nothing else happens
+  std::map<uint64_t, uint32_t> begun_;                 // run of tasks -> how many of its tasks have begun
+  std::map<uint64_t, double> waits_since_;             // run of tasks -> since when some of them wait
+  std::map<uint64_t, uint32_t> limits_;                // run -> how many nodes it wants
+  bool is_calm_ = false, is_disturbed_ = false;
   std::map<uint64_t, double> stops_;  // run -> when it was asked to stop
 };
 

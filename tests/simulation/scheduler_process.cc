@@ -57,7 +57,13 @@ void SchedulerProcess::start() {
   options.older_after = kOlderAfter;
   options.left_out = kLeftOut;
   options.data_port = has_store_ ? 1 : 0;
-  core_ = std::make_unique<scheduler::Core>(options, ledger_.read());
+  scheduler::Records records = ledger_.read();
+  if (pool_.mutant == Mutant::kTasksAreForgotten)
+    std::erase_if(records.runs, [](const scheduler::RunRecord& run) {
+      const auto text = nlohmann::json::parse(run.text);
+      return text.contains("parent") && !scheduler::has_ended(static_cast<msg::RunState>(text.at("state").get<int>()));
+    });
+  core_ = std::make_unique<scheduler::Core>(options, records);
   pool_.world.note("the scheduler starts");
   tick();
 }
@@ -115,7 +121,19 @@ void SchedulerProcess::carry_out(std::vector<scheduler::Action> actions) {
   if (persists) is_point();
 }
 
-void SchedulerProcess::carry_out(const scheduler::Send& action) {
+// Changes what a node is told about its task, as if the scheduler had made a mistake.
+bool SchedulerProcess::mutate(msg::FromSchedulerMessage& message) const {
+  if (const auto* abort = std::get_if<msg::AbortT>(&message); abort && pool_.mutant == Mutant::kGivenUpTasksGoOn)
+    return std::ranges::none_of(core_->runs(), [&](const auto& run) { return run.run == abort->run && run.parent != 0; });
+  auto* prepare = std::get_if<msg::PrepareT>(&message);
+  if (prepare && pool_.mutant == Mutant::kTasksAreSwapped && !prepare->division.empty() && prepare->epoch > 1)
+    prepare->name.back() = prepare->name.back() == '0' ? '1' : '0';
+  return true;
+}
+
+void SchedulerProcess::carry_out(const scheduler::Send& original) {
+  scheduler::Send action = original;
+  if (!mutate(action.message)) return;
   if (std::holds_alternative<msg::StopT>(action.message) && pool_.mutant == Mutant::kStopsAreLost) return;
   pool_.promises.sent(action.peer, action.message);
   if (!pool_.network.send(action.peer, action.message)) gone_.push_back(action.peer);
@@ -145,6 +163,11 @@ void SchedulerProcess::received(const std::string& peer, const msg::ToSchedulerM
     msg::SubmitT other = *submit;
     other.token = 0;
     return handle(scheduler::Received{peer, std::move(other)});
+  }
+  if (const auto* submit = std::get_if<msg::SubmitT>(&message); submit && pool_.mutant == Mutant::kTurnsAreLost) {
+    msg::SubmitT preferred = *submit;
+    preferred.priority = static_cast<int32_t>(submit->token);
+    return handle(scheduler::Received{peer, std::move(preferred)});
   }
   if (const auto* stop = std::get_if<msg::StopRunT>(&message)) pool_.promises.asked_to_stop(stop->run);
   handle(scheduler::Received{peer, message});

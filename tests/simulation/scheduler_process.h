@@ -63,6 +63,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   void carry_out(const scheduler::ForgetPlan&) {}
   void carry_out(const scheduler::ReadLog&) {}
   void carry_out(const scheduler::Persist& action);
+  bool mutate(msg::FromSchedulerMessage& message) const;  // false: it is lost
   msg::RunEventT as_new(msg::RunEventT event);
   msg::ToSchedulerMessage without_fence(msg::ToSchedulerMessage message) const;
 

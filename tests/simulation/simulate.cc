@@ -9,5 +9,6 @@ int main(int argc, char** argv) {
       {.description =
            "Plays histories of a pool to which everything happens. The first one that breaks a promise "
            "is printed.",
-       .workload = [](World& world) { return std::make_unique<ChainWorkload>(world); }});
+       .workload = [](World& world) { return std::make_unique<ChainWorkload>(world); },
+       .kinds = ChainWorkload::kKinds});
 }

@@ -23,6 +23,7 @@ struct JobSurroundings;
 struct RunSpec {
   uint64_t steps = 0, snapshot_every = 1;
   double step_seconds = 0.1;
+  bool may_have_tasks = false;
 };
 
 class Workload {

@@ -2,14 +2,24 @@
 
 #include <utility>
 
+#include "node_agent/train/data/tower_samples.h"
 #include "node_agent/train/trainer.h"
+#include "shard/data/store/label_division.h"
 
 namespace modelet::agent {
 namespace {
 
+std::unique_ptr<const SampleSource> samples_of(const TrainJob& job) {
+  if (!job.tower) return nullptr;
+  const auto division = shard::LabelDivision::read(job.tower->division_file, job.tower->towers, job.tower->divisions,
+                                                   job.shape.all_labels);
+  return std::make_unique<TowerSamples>(job, division.spread(job.tower->task), job.tower->task);
+}
+
 class TrainingJob final : public Job {
  public:
-  explicit TrainingJob(TrainJob job) : trainer_(std::move(job)) {}
+  explicit TrainingJob(TrainJob job)
+      : job_(std::move(job)), samples_(samples_of(job_)), trainer_(with_samples()) {}
   void prepare(const EventSink& events) override { trainer_.prepare(events); }
   void run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots) override {
     trainer_.run(group, events, snapshots);
@@ -19,6 +29,14 @@ class TrainingJob final : public Job {
   uint64_t memory_bytes() const override { return trainer_.memory_bytes(); }
 
  private:
+  TrainJob with_samples() const {
+    TrainJob job = job_;
+    job.samples = samples_.get();
+    return job;
+  }
+
+  const TrainJob job_;                                 // of whose data the samples are
+  const std::unique_ptr<const SampleSource> samples_;  // of a tower; null: those of the job
   Trainer trainer_;
 };
 

@@ -6,9 +6,11 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/experiment/towers.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/text/without_quotes.h"
+#include "comm/control/shape_tables.h"
 #include "node_agent/train/job/same_run.h"
 #include "node_agent/train/job/snapshot.h"
 #include "shard/modelet/checkpoint.h"
@@ -31,10 +33,13 @@ TrainJob job_of(const PrepareT& prepare) {
   TrainJob job;
   job.run = prepare.name;
   job.experiment = parse_experiment(prepare.experiment, "experiment of run " + prepare.name);
-  const comm::control::ShapeT& shape = *prepare.shape;
-  job.shape = {shape.features,         shape.labels,         shape.train_rows, shape.test_rows,
-               shape.features_per_row, shape.labels_per_row, shape.encoder,    shape.fingerprint};
-  job.shape.occurring_features = shape.occurring_features;
+  job.shape = comm::control::shape_of(*prepare.shape);
+  if (!prepare.division.empty()) {
+    const Experiment::Model& model = job.experiment.model;
+    job.tower = {.task = prepare.task, .towers = model.towers, .divisions = model.divisions};
+    if (prepare.task >= tower_tasks(model)) throw FormatError("the scheduler's Prepare message names no task");
+    job.experiment = tower_experiment(job.experiment);
+  }
   const uint32_t replicas = job.experiment.cluster.replicas;
   if (prepare.size % replicas != 0 ||
       prepare.owner.size() != partition_model(job.experiment, job.shape).size() ||

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -25,6 +26,7 @@ using comm::StoredContent;
 
 constexpr double kPoll = 0.1;       // seconds between two calls of `check`
 constexpr double kReportEvery = 1;  // seconds
+constexpr std::string_view kTrain = "train", kTest = "test", kTowers = "towers";
 
 using Neurons = std::vector<shard::NeuronRange>;
 
@@ -59,9 +61,9 @@ Needed needed_of(const StoredContent& content, const Neurons* labels) {
   return needed;
 }
 
-// Fetches what is needed of a file. `what`: "train" or "test"; `labels`: as for needed_of().
+// Fetches what is needed of a file. `labels`: as for needed_of().
 std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStore& store, const ContentId& id,
-                                     const char* what, const Neurons* labels, const EventSink& events,
+                                     std::string_view what, const Neurons* labels, const EventSink& events,
                                      const std::function<void()>& check) {
   std::optional<comm::DataLink> link;
   comm::Pace pace(source.cache.fetch_bytes_per_second);
@@ -99,7 +101,7 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
     since_report.lap();
   };
   for (;;) {
-    if (content->complete() || content->has(0)) require_prepared();
+    if (what != kTowers && (content->complete() || content->has(0))) require_prepared();
     const Needed needed = needed_of(*content, labels);
     if (needed.chunks.empty()) break;
     const uint64_t before = fetched;
@@ -123,11 +125,20 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
 RunData::RunData(const DataSource& source, TrainJob& job, const EventSink& events,
                  const std::function<void()>& check) {
   comm::ContentStore store(source.cache.folder, source.cache.bytes, "--cache-mib of the agent");
-  const Neurons neurons = output_neurons(job);
-  train_ = fetch(source, store, source.train, "train", &neurons, events, check);
-  test_ = fetch(source, store, source.test, "test", nullptr, events, check);
-  job.train_file = train_->path();
-  job.test_file = test_->path();
+  const bool is_task = source.division.has_value();
+  const Neurons neurons = is_task ? Neurons() : output_neurons(job);
+  if (source.division) {
+    division_ = fetch(source, store, *source.division, kTowers, nullptr, events, check);
+    job.tower->division_file = division_->path();
+  }
+  if (source.train) {
+    train_ = fetch(source, store, *source.train, kTrain, is_task ? nullptr : &neurons, events, check);
+    job.train_file = train_->path();
+  }
+  if (source.test) {
+    test_ = fetch(source, store, *source.test, kTest, nullptr, events, check);
+    job.test_file = test_->path();
+  }
 }
 
 }  // namespace modelet::agent

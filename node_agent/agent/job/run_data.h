@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "comm/content/store.h"
@@ -30,9 +31,11 @@ struct CacheOptions {
   double fetch_bytes_per_second = 0;    // 0: no limit
 };
 
-// The data of a run, as the scheduler describes it, and how this agent gets it.
+// The data of a run, as the scheduler describes it, and how this agent gets it. What has no address is read from the
+// paths of the experiment.
 struct DataSource {
-  comm::ContentId train, test;
+  std::optional<comm::ContentId> train, test;
+  std::optional<comm::ContentId> division;  // of the labels, for a task
   comm::control::SchedulerAddress server;  // the scheduler's port for data
   CacheOptions cache;
   std::string node;      // name of this node in the events "fetching"
@@ -41,15 +44,15 @@ struct DataSource {
 
 class RunData {
  public:
-  // Sets train_file and test_file of `job`. train_file has at least the labels of output_neurons(job)
-  // (node_agent/train/data/label_selection.h). `check` is called several times a second while data is checked
+  // Sets train_file, test_file and tower->division_file of `job`, as far as they have an address. train_file has at least the labels of output_neurons(job)
+  // (node_agent/train/data/label_selection.h), for a task those of all. `check` is called several times a second while data is checked
   // or fetched, and may throw. Throws Error if the data cannot be had: no answer, no room, or the scheduler
   // does not have it.
   RunData(const DataSource& source, TrainJob& job, const EventSink& events,
           const std::function<void()>& check);
 
  private:
-  std::unique_ptr<comm::StoredContent> train_, test_;
+  std::unique_ptr<comm::StoredContent> train_, test_, division_;
 };
 
 }  // namespace modelet::agent

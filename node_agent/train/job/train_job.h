@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,13 @@ struct TrainJob {
   // Empty: data.train and data.test are read. train_file may lack labels of neurons that this rank does not
   // hold.
   std::filesystem::path train_file, test_file;
+  // The run is a task of a run of towers (base/experiment/towers.h), which has so many; the file divides the labels
+  // among them.
+  struct Tower {
+    uint32_t task = 0, towers = 1, divisions = 1;
+    std::filesystem::path division_file = {};
+  };
+  std::optional<Tower> tower;
   const SamplesInMemory* in_memory = nullptr;  // read instead of any file; must outlive the job
   // Where samples come from instead of all of the above; must outlive the job. The shape then is that of the
   // samples of all replicas together. Null: every rank reads the same data.

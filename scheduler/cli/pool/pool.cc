@@ -19,6 +19,7 @@
 #include "scheduler/cli/pool/pool_options.h"
 #include "scheduler/cli/pool/runs.h"
 #include "scheduler/client/fetch_run.h"
+#include "scheduler/client/fetch_towers.h"
 #include "scheduler/client/run_on_pool.h"
 #include "scheduler/client/send_data.h"
 #include "shard/modelet/checkpoint.h"
@@ -32,7 +33,9 @@ using nlohmann::json;
 void send_files(const comm::control::SchedulerAddress& server, const ExperimentData& data,
                 const std::filesystem::path& resume, Submission& submission, Reporter& reporter) {
   submission.train_data = send_data(server, data.train, "train", reporter);
-  submission.test_data = send_data(server, data.test, "test", reporter);
+  send_division(server, submission);
+  // Towers are tested together, on this machine.
+  if (submission.tasks.empty()) submission.test_data = send_data(server, data.test, "test", reporter);
   if (!resume.empty())
     submission.resume_files = send_checkpoint(server, shard::Checkpoint::open(resume), &reporter);
 }
@@ -75,11 +78,17 @@ void submit(const PoolOptions& options) {
       folder.emplace(place->path(), resume);
       reporter.record_in(place->path(), to_toml(submission.experiment), submission.experiment.data.labels);
     }
-    return run_on_pool(address,
-                       {.submission = submission,
-                        .out = place ? place->path() : std::filesystem::path(),
-                        .patience = options.patience},
-                       reporter, stop);
+    run_on_pool(address,
+                {.submission = submission,
+                 .out = place ? place->path() : std::filesystem::path(),
+                 .patience = options.patience},
+                reporter, stop);
+    if (submission.tasks.empty() || !place) return;
+    folder.reset();
+    assemble_towers(
+        submission, place->path(), [&](const json& event) { reporter.handle(event); },
+        [&] { return stop.load(); });
+    return reporter.require_success();
   }
   const uint64_t run = PoolClient(address).submit(submission);
   if (options.json)

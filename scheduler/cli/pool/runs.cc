@@ -12,18 +12,22 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/system/process.h"
 #include "base/text/printable.h"
+#include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/output.h"
 #include "scheduler/cli/pool/pool_options.h"
 #include "scheduler/client/fetch_run.h"
+#include "scheduler/client/fetch_towers.h"
 #include "scheduler/client/pool_client.h"
 #include "scheduler/client/run_on_pool.h"
 #include "scheduler/core/core.h"
+#include "shard/modelet/checkpoint/folders.h"
 
 namespace modelet::cli {
 namespace {
@@ -48,7 +52,13 @@ json to_json(const RunStatusT& run) {
           {"recoveries", run.recoveries},
           {"replans", run.replans},
           {"straggler", run.straggler},
-          {"straggler_excess", run.straggler_excess}};
+          {"straggler_excess", run.straggler_excess},
+          {"parent", run.parent},
+          {"task", run.task},
+          {"tasks", run.tasks},
+          {"tasks_done", run.tasks_done},
+          {"tasks_at_work", run.tasks_at_work},
+          {"seconds_left", run.seconds_left}};
 }
 
 // "2026-11-25 16:40" of "2026-11-25T16:40:07Z".
@@ -61,6 +71,8 @@ std::string minute_of(const std::string& time) {
 std::string detail_text(const RunStatusT& run) {
   std::string text = run.detail;
   const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (run.seconds_left > 0 && !scheduler::has_ended(run.state))
+    add(fmt::format("about {:.0f} s left", run.seconds_left));
   if (!run.straggler.empty())
     add(fmt::format("slowest {} +{:.0f} %", run.straggler, 100 * run.straggler_excess));
   if (run.recoveries > 0) add(fmt::format("recovered {} times", run.recoveries));
@@ -71,7 +83,10 @@ std::string detail_text(const RunStatusT& run) {
 }
 
 void list(const PoolOptions& options) {
-  const auto list = PoolClient(options.address()).list();
+  auto list = PoolClient(options.address()).list();
+  // Tasks come below their run.
+  std::ranges::stable_sort(list.runs, {},
+                           [](const auto& run) { return run->parent == 0 ? run->run : run->parent; });
   if (options.json) {
     for (const auto& run : list.runs) print_line(to_json(*run));
     return;
@@ -87,10 +102,11 @@ void list(const PoolOptions& options) {
                {"on", 0, false, 12},
                {"detail", 6, false, 20}});
   for (const auto& run : list.runs)
-    table.add({std::to_string(run->run), run->name, run->submitter, scheduler::state_name(run->state),
-               std::to_string(run->step), std::to_string(run->node_names.size()),
-               fmt::format("{:.0f}", run->seconds), minute_of(run->submitted),
-               fmt::format("{}", fmt::join(run->node_names, ", ")), detail_text(*run)});
+    table.add(
+        {std::to_string(run->run), run->name, run->submitter, scheduler::state_name(run->state),
+         run->tasks == 0 ? std::to_string(run->step) : fmt::format("{}/{}", run->tasks_done, run->tasks),
+         std::to_string(run->node_names.size()), fmt::format("{:.0f}", run->seconds),
+         minute_of(run->submitted), fmt::format("{}", fmt::join(run->node_names, ", ")), detail_text(*run)});
   print(table);
 }
 
@@ -150,22 +166,49 @@ void logs(const PoolOptions& options) {
   }
 }
 
+// Of the towers in the folder of a run.
+void make_model(const std::filesystem::path& folder, Reporter& reporter, const std::atomic<bool>& stop) {
+  Submission submission{.experiment = load_experiment(folder / "experiment.toml")};
+  submission.name = folder.filename();
+  try {
+    submission.shape = load_data(submission.experiment, reporter).shape();
+  } catch (const Error& error) {
+    throw Error(fmt::format(
+        "{}; the towers of the run are in {}. Where its data is, modelet train {}/experiment.toml "
+        "--resume {} makes one model of them",
+        error.what(), folder.string(), folder.string(), folder.string()));
+  }
+  assemble_towers(
+      submission, folder, [&](const json& event) { reporter.handle(event); }, [&] { return stop.load(); });
+}
+
 void fetch(const PoolOptions& options) {
   Reporter reporter(options.json);
   std::atomic<bool> stop{false};
   const StopSignals signals([&stop] { stop = true; });
   const std::filesystem::path out = absolute(options.out);
   const auto address = options.address();
-  const RunFolder folder(out);
+  std::optional<RunFolder> folder(std::in_place, out);
   const auto check = [&] {
     if (stop)
       throw Interrupted(
           fmt::format("what has arrived of run {} is kept: the same command goes on with it", options.run));
   };
   fetch_record(address, options.run, out, check);
-  const auto paths =
-      fetch_checkpoints(address, options.run, out,
-                        {.report = [&](const json& event) { reporter.handle(event); }, .check = check});
+  const FetchOptions fetching{.report = [&](const json& event) { reporter.handle(event); }, .check = check};
+  const bool has_model = shard::newest_checkpoint(out / "checkpoints").has_value();
+  if (const auto missing = has_model ? std::nullopt : fetch_towers(address, options.run, out, fetching)) {
+    if (*missing > 0)
+      throw Error(fmt::format(
+          "{} tasks of run {} are not done; {} has the towers of the others, and the same command "
+          "brings more of them later",
+          *missing, options.run, out.string()));
+    folder.reset();
+    make_model(out, reporter, stop);
+  }
+  auto paths = fetch_checkpoints(address, options.run, out, fetching);
+  if (const auto model = shard::newest_checkpoint(out / "checkpoints"); paths.empty() && model)
+    paths.push_back(*model);
   reporter.clear_progress();
   if (paths.empty())
     throw Error(fmt::format(

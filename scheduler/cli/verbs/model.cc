@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/experiment/towers.h"
 #include "base/system/clock.h"
 #include "base/system/program.h"
 #include "node_agent/machine/capacity.h"
@@ -21,6 +22,7 @@
 #include "scheduler/cli/options/output.h"
 #include "scheduler/client/report.h"
 #include "scheduler/plan/placement.h"
+#include "scheduler/plan/task_plan.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/store/dataset.h"
@@ -286,10 +288,20 @@ void plan(const PlanOptions& options) {
          .memory_gbps = speed_of(options.memory_gbps, i, here.memory_gbps),
          .bf16_gflops = speed_of(options.bf16_gflops.empty() ? options.gflops : options.bf16_gflops, i,
                                  here.bf16_gflops)});
-  const scheduler::Plan plan = scheduler::make_plan(experiment, shape, nodes);
   constexpr double kBytesOfGbit = 1e9 / 8;
   const scheduler::Link link{.bytes_per_second = options.gbit_per_second * kBytesOfGbit,
                              .round_trip_seconds = options.round_trip_ms / 1e3};
+  if (tower_tasks(experiment.model) > 1) {
+    const scheduler::TaskPlan tasks = scheduler::plan_tasks(experiment, shape, nodes, link);
+    if (!options.json) return static_cast<void>(std::cout << scheduler::to_text(tasks));
+    return print_line(json{{"tasks", tasks.tasks},
+                           {"task_seconds", tasks.seconds},
+                           {"task_memory_bytes", tasks.memory_bytes},
+                           {"seconds", tasks.makespan},
+                           {"network_seconds", tasks.network_seconds},
+                           {"network_nodes", tasks.network_nodes}});
+  }
+  const scheduler::Plan plan = scheduler::make_plan(experiment, shape, nodes);
   if (options.json) return print_line(to_json(plan, experiment.exchange.micro_batches, nodes, link));
   std::cout << scheduler::to_text(plan, link);
 }

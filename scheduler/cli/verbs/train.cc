@@ -19,6 +19,7 @@
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/recipe.h"
 #include "scheduler/client/fetch_run.h"
+#include "scheduler/client/fetch_towers.h"
 #include "scheduler/client/launch/local_pool.h"
 #include "scheduler/client/pool_client.h"
 #include "scheduler/client/report.h"
@@ -99,20 +100,24 @@ void train_on_pool(PlacedRun run, Reporter& reporter) {
   constexpr uint64_t kFiles = 100, kFilesOfNode = 8;  // of the scheduler, which has connections to all
   require_descriptors(kFiles + kFilesOfNode * submission.nodes,
                       fmt::format("--nodes {}: the scheduler", submission.nodes));
-  const RunFolder folder(run.out, run.resume);
+  std::optional<RunFolder> folder(std::in_place, run.out, run.resume);
   const auto check = [&stop] {
     if (stop) throw Interrupted("stopped before the first step");
   };
   reporter.note(fmt::format("starting a scheduler and {} agents on this machine", submission.nodes));
-  LocalPool pool({.nodes = submission.nodes,
-                  .threads = submission.experiment.train.threads,
-                  .files = run.out / ".pool",
-                  .check = check});
-  if (!run.resume.empty()) {
-    const auto server =
-        comm::control::with_port(pool.scheduler(), PoolClient(pool.scheduler(), check).data_port());
-    submission.resume_files = send_checkpoint(server, shard::Checkpoint::open(run.resume), nullptr, 2, check);
-  }
+  std::optional<LocalPool> pool_here(std::in_place,
+                                     LocalPoolOptions{.nodes = submission.nodes,
+                                                      .threads = submission.experiment.train.threads,
+                                                      .files = run.out / ".pool",
+                                                      .check = check});
+  LocalPool& pool = *pool_here;
+  const auto server = [&] {
+    return comm::control::with_port(pool.scheduler(), PoolClient(pool.scheduler(), check).data_port());
+  };
+  if (tower_tasks(submission.experiment.model) > 1) send_division(server(), submission, 2, check);
+  if (!run.resume.empty())
+    submission.resume_files =
+        send_checkpoint(server(), shard::Checkpoint::open(run.resume), nullptr, 2, check);
   run_on_pool(pool.scheduler(),
               {.submission = submission,
                .out = run.out,
@@ -120,6 +125,13 @@ void train_on_pool(PlacedRun run, Reporter& reporter) {
                .keep_store = [&] { return pool.keep_files(run.out / "kept-pool"); },
                .check = [&pool] { pool.check(); }},
               reporter, stop);
+  if (tower_tasks(submission.experiment.model) == 1) return;
+  pool_here.reset();
+  folder.reset();
+  assemble_towers(
+      submission, run.out, [&](const nlohmann::json& event) { reporter.handle(event); },
+      [&] { return stop.load(); });
+  reporter.require_success();
 }
 
 // The experiment in a file, unchanged.
@@ -160,8 +172,8 @@ void train(const TrainOptions& options) {
   Reporter reporter(options.json);
   const ChosenExperiment chosen = experiment_of(options, reporter);
   submission.experiment = chosen.experiment;
-  if (options.nodes > 1 && tower_tasks(submission.experiment.model) > 1)
-    throw UsageError("model.towers: towers do not train on --nodes yet: leave --nodes out");
+  if (options.nodes > 1 && tower_tasks(submission.experiment.model) > 1 && !run.resume.empty())
+    throw UsageError("--resume: a run of towers goes on in one process only: leave --nodes out");
   if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
   reporter.record_in(run.out, chosen.text, submission.experiment.data.labels);

@@ -119,6 +119,13 @@ void Run::planned(Pool& pool, const Planned& answer) {
   if (answer.plan)
     return form_group(pool, group_.deal_out(std::move(wanted->nodes), *answer.plan, submission_.experiment,
                                             submission_.shape));
+  // A tower that is too large for a node gets the smallest group that carries it.
+  if (wanted->purpose == Purpose::kStart && parent_ != 0 && !answer.user_error &&
+      (submit_.wait || wanted->nodes.size() < pool.willing_nodes())) {
+    submit_.nodes = static_cast<uint32_t>(wanted->nodes.size()) + 1;
+    detail_ = answer.failure;
+    return;
+  }
   if (wanted->purpose == Purpose::kStart || answer.user_error)
     return fail(pool, answer.failure, answer.user_error);
   too_few_.clear();
@@ -135,6 +142,7 @@ void Run::planned(Pool& pool, const Planned& answer) {
 void Run::form_group(Pool& pool, std::vector<Member> next) {
   const std::string lost = std::exchange(losses_, "");
   const std::string why = regroup_ ? regroup_->why : lost.empty() ? detail_ : lost;
+  if (began_ == 0) began_ = pool.now;
   group_.release_others(pool, id_, next, "the run goes on without this node");
   const std::vector<Member> former = group_.form(pool, std::move(next));
   regroup_.reset();
@@ -186,6 +194,8 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   prepare.owner = group_.owner();
   prepare.train_data = submit_.train_data;
   prepare.test_data = submit_.test_data;
+  prepare.division = submit_.division;
+  prepare.task = task_;
   prepare.data_port = pool.options.data_port;
   prepare.pool = pool.pool_id;
   prepare.seconds_between_losses = pool.seconds_between_losses(members().size());
@@ -236,6 +246,7 @@ void Run::start_if_prepared(Pool& pool) {
   for (const Member& each : members()) pool.send(pool.nodes.at(each.node).peer, *start);
   group_.set_started(pool.now);
   set_state(pool, RunState::Running, fewer_);
+  if (parent_ != 0) pool.runs.at(parent_).publish_task(pool, *this, "started");
 }
 
 }  // namespace modelet::scheduler

@@ -123,7 +123,8 @@ void Pool::shorten_old_logs(const std::string& key) {
   size_t whole = 0;
   for (auto each = runs.rbegin(); each != runs.rend(); ++each) {
     Run& run = each->second;
-    if (run.submitter() != key || !has_ended(run.state()) || run.journal().is_short()) continue;
+    if (run.parent() != 0 || run.submitter() != key || !has_ended(run.state()) || run.journal().is_short())
+      continue;
     if (++whole > options.max_whole_logs) run.shorten_log(*this);
   }
 }

@@ -394,6 +394,7 @@ void Run::judge(Pool& pool) {
 // ---- patience
 
 void Run::time_passed(Pool& pool) {
+  if (!results_.empty()) return;  // its tasks have their own patience
   const double grace = pool.options.stop_grace, dead_after = pool.options.dead_after;
   const bool all_done = group_.are_all_done();
   if (all_done && (state_ == RunState::Running || state_ == RunState::Stopping)) return after_group(pool);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/experiment/towers.h"
 #include "scheduler/core/run/pool.h"
 #include "scheduler/core/values/text.h"
 
@@ -52,6 +53,7 @@ Run::Run(uint64_t id, std::string submitter, msg::SubmitT submit, std::string su
 
 void Run::accept(Submission submission) {
   submission_ = std::move(submission);
+  if (const uint32_t tasks = tower_tasks(submission_.experiment.model); tasks > 1) results_.resize(tasks);
   submit_.resume_files.reset();  // the checked snapshot is the one to begin from
 }
 
@@ -73,6 +75,10 @@ void Run::reported(Pool& pool, uint64_t node, const msg::RunEventT& event, std::
   if (state_ == RunState::Running && members().front().node == node) {
     // Heartbeats report the step too, but later.
     if (event.kind == Progress) step_ = std::max(step_, event.step);
+    if (event.kind == Progress && is_measure(event.seconds_left)) {
+      left_ = event.seconds_left;
+      left_at_ = pool.now;
+    }
     if (event.kind == Progress && !regroup_) observe(pool, event);
     if (event.kind == Interrupted && regroup_) return;  // watchers are not told, because the run goes on
   }
@@ -88,7 +94,7 @@ Holding Run::holding() const {
   constexpr uint64_t kOfRun = 4096, kOfFile = 512;
   const bool has_come_to_an_end = has_ended(state_);
   const uint64_t files = submission_.resume ? submission_.resume->files.size() : 0;
-  return {.runs = has_come_to_an_end ? 0U : 1U,
+  return {.runs = has_come_to_an_end || parent_ != 0 ? 0U : 1U,
           .bytes = kOfRun + 2 * submit_.experiment.size() + kOfFile * files + journal_.bytes(),
           .addresses = has_come_to_an_end ? 0 : files};
 }
@@ -227,6 +233,14 @@ std::string Run::where_it_stands() const {
 }
 
 void Run::asked_to_stop(Pool& pool) {
+  if (!results_.empty()) {
+    if (has_ended(state_)) return;
+    stop_asked_ = pool.now;
+    set_state(pool, RunState::Stopping, "asks its tasks to stop");
+    for (auto& [id, run] : pool.runs)
+      if (run.parent_ == id_) run.asked_to_stop(pool);
+    return;
+  }
   const std::string between =
       fmt::format("stopped at step {} while its modelets were placed anew, checkpoint written", step_);
   if (state_ == RunState::Queued) {
@@ -276,6 +290,8 @@ void Run::set_state(Pool& pool, RunState to, const std::string& why) {
   if (!has_ended(to)) return;
   journal_.remove_watchers(pool);
   forget_beginning();
+  // Nobody looks for the cause of an end that is no failure in the events of one of many tasks.
+  if (parent_ != 0 && to != RunState::Failed) journal_.shorten(pool, id_);
   forget_old_events(pool);
   pool.shorten_old_logs(submitter_);
 }
@@ -305,6 +321,15 @@ msg::RunStatusT Run::status(double now) const {
   status.stable_step = snapshots_.stable_step();
   status.recoveries = recoveries_;
   status.submitted = submitted_at_;
+  status.parent = parent_;
+  status.task = task_;
+  if (!results_.empty()) {
+    status.tasks = static_cast<uint32_t>(results_.size());
+    status.tasks_done = tally_.done;
+    status.tasks_at_work = tally_.at_work;
+    status.seconds_left = tally_.seconds_left;
+    status.node_names = tally_.nodes;
+  }
   if (const auto straggler = find_straggler(balance_.latest());
       straggler && straggler->excess >= kNotableExcess && !has_ended(state_)) {
     status.straggler = members()[straggler->node].name;
@@ -315,6 +340,7 @@ msg::RunStatusT Run::status(double now) const {
 
 std::set<std::string> Run::stored_data() const {
   std::set<std::string> addresses{submit_.train_data, submit_.test_data};
+  if (!submit_.division.empty()) addresses.insert(submit_.division);
   if (submission_.resume) addresses.merge(addresses_of(*submission_.resume));
   for (const comm::Snapshot& snapshot : snapshots_.stable()) addresses.merge(addresses_of(snapshot));
   return addresses;

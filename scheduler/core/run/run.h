@@ -8,6 +8,10 @@
 // Methods get the Pool as an argument; they change there which nodes work for the run, and add messages and lines to
 // log.
 //
+// A run of towers consists of tasks (docs/decisions/0035-tasks.md). It never has a group. Each task is a run of its own,
+// with all that a run has: the experiment of the tower, nodes, snapshots, a journal. The run of towers counts their
+// results and ends with them.
+//
 // Every change of a group is the same operation (go_on): the group of the next epoch is formed and continues
 // from saved state. That state is one of these:
 //   - the newest stable snapshot;
@@ -19,6 +23,7 @@
 //   forming.cc   plans, and the start of a group
 //   replan.cc    slow nodes, and nodes that could help
 //   recovery.cc  losses, nodes that leave, nodes that cannot work for the run, snapshots
+//   tasks.cc     runs that consist of tasks, and the runs of their tasks
 //   run_record.cc  the record of a run
 #pragma once
 
@@ -63,8 +68,11 @@ class Run {
   // As record() wrote it down (run_record.cc). The members are away (`node` is 0). Throws FormatError that says what is
   // wrong.
   explicit Run(const RunRecord& record);
+  // A task of `parent`. `from`: the snapshot from which it begins, with its files in the store.
+  Run(uint64_t id, const Run& parent, uint32_t task, std::optional<comm::Snapshot> from = {});
   // Before its first event: what follows from the submission, and the time, which the clock of this process says.
   void accept(Submission submission);
+  void accept_task(const Run& parent);  // instead, for a task
   void begin(double now);
 
   // ---- what happens to it
@@ -98,6 +106,11 @@ class Run {
   void judge(Pool& pool);
   void asked_to_stop(Pool& pool);
   void time_passed(Pool& pool);
+  // Of a run of tasks: counts results, gives up superfluous copies, and ends when its tasks have. `copies`: [task] ->
+  // its runs, in the order of their numbers.
+  void look_after(Pool& pool, const std::vector<std::vector<Run*>>& copies);
+  // Of a task: it ends now, and what it has done is of no use.
+  void give_up(Pool& pool, const std::string& why);
   void restore_event(Pool& pool, const RunEventRecord& event);
   void add_watcher(Pool& pool, const std::string& peer, const std::string& key) {
     journal_.add_watcher(pool, peer, key);
@@ -114,6 +127,21 @@ class Run {
 
   uint64_t id() const { return id_; }
   const std::string& submitter() const { return submitter_; }
+  uint64_t parent() const { return parent_; }  // 0: this run is no task
+  uint32_t task() const { return task_; }
+  uint64_t whole() const { return parent_ == 0 ? id_ : parent_; }
+  // Of a run of tasks: [task] -> the run whose files are the result; 0: none yet. Empty: it is one network.
+  const std::vector<uint64_t>& results() const { return results_; }
+  // Whether nodes work for it, or will when it is planned.
+  bool has_nodes() const;
+  // How many nodes may work for its tasks at once.
+  size_t most_nodes_at_once() const;  // 0: any number
+  // As its nodes have reported; negative: not known.
+  double seconds_left(double now) const;
+  // Whether a second copy can be expected to be of use: it has long to go compared with the time of a start.
+  bool is_worth_a_copy(double now) const;
+  // The snapshot from which a copy begins; nothing: there is none in the store.
+  std::optional<comm::Snapshot> start_of_copy() const;
   const comm::control::SubmitT& submit() const { return submit_; }
   comm::control::RunState state() const { return state_; }
   const std::string& detail() const { return detail_; }
@@ -130,7 +158,8 @@ class Run {
   size_t least_nodes() const;
   // Whether it waits for nodes that work for others or that may still join.
   bool is_waiting() const {
-    return state_ == comm::control::RunState::Queued || state_ == comm::control::RunState::Waiting;
+    return results_.empty() &&
+           (state_ == comm::control::RunState::Queued || state_ == comm::control::RunState::Waiting);
   }
   bool needs_files_of(const Pool& pool, const std::string& node) const;  // to form its group, from this node
   // The addresses of its data and of its stable snapshots, also if they are not in the store.
@@ -177,7 +206,9 @@ class Run {
   bool leave_out(Pool& pool, const std::string& node, const std::string& why, double seconds);
   void leave_out_unreachable(Pool& pool);
   bool can_do_without(const Pool& pool, const std::string& node) const;
-  bool has_run() const { return group_.has_ever_been_ready() || snapshots_.stable_step() > 0; }
+  bool has_run() const {
+    return group_.has_ever_been_ready() || snapshots_.stable_step() > 0 || sibling_has_run_;
+  }
   bool has_last_files(const Pool& pool) const;
   void go_on(Pool& pool);
   bool fill_vacancies(Pool& pool);
@@ -198,6 +229,11 @@ class Run {
   // `agent` is the incarnation of the agent that reports it. `number` is the number that the agent gave it; 0: none.
   void pass_on(Pool& pool, std::string event, uint64_t agent, uint64_t number);
   void set_state(Pool& pool, comm::control::RunState to, const std::string& why);
+  void accept_result(Pool& pool, const Run& copy);
+  void publish_start(Pool& pool, const std::vector<std::vector<Run*>>& tasks);
+  void publish_task(Pool& pool, const Run& copy, const char* what);
+  void tally(const Pool& pool, const std::vector<std::vector<Run*>>& copies);
+  std::string tasks_text() const;
   void fail(Pool& pool, const std::string& why, bool by_user = false);
 
   uint64_t id_ = 0;
@@ -210,6 +246,18 @@ class Run {
   std::string detail_;
   bool user_error_ = false;  // it failed because of something that the user can correct
   uint64_t step_ = 0;
+
+  uint64_t parent_ = 0;
+  uint32_t task_ = 0;
+  bool sibling_has_run_ = false;    // a task of the same run, so its experiment and its data are sound
+  double began_ = 0;                // when its first group was formed by this scheduler; 0: it was not
+  double left_ = -1, left_at_ = 0;  // seconds until it ends, as reported at that time; negative: not known
+  std::vector<uint64_t> results_;
+  struct Tally {  // of its tasks, as look_after() saw them last
+    uint32_t done = 0, at_work = 0;
+    double seconds_left = 0;  // 0: not known
+    std::vector<std::string> nodes;
+  } tally_;
 
   Group group_;
   Planning planning_;

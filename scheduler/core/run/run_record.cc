@@ -34,6 +34,13 @@ uint32_t small_at(const json& object, const char* key) {
   return static_cast<uint32_t>(value);
 }
 
+json tasks_json(const std::vector<msg::TaskLabels>& tasks) {
+  json list = json::array();
+  for (const msg::TaskLabels& each : tasks)
+    list.push_back({{"labels", each.labels()}, {"entries", each.entries()}});
+  return list;
+}
+
 json submit_json(const msg::SubmitT& submit, const std::optional<comm::Snapshot>& resume) {
   const msg::ShapeT& shape = *submit.shape;
   return {{"name", submit.name},
@@ -53,6 +60,8 @@ json submit_json(const msg::SubmitT& submit, const std::optional<comm::Snapshot>
           {"test_data", submit.test_data},
           {"wait", submit.wait},
           {"priority", submit.priority},
+          {"division", submit.division},
+          {"tasks", tasks_json(submit.tasks)},
           {"resume_files", resume ? comm::format_snapshot(*resume) : ""},
           {"token", submit.token}};
 }
@@ -78,6 +87,12 @@ msg::SubmitT submit_of(const json& object) {
   submit.test_data = string_at(object, "test_data", kRecord);
   submit.wait = bool_at(object, "wait");
   submit.priority = static_cast<int32_t>(number_at(object, "priority", kRecord));
+  if (object.contains("division")) {  // not in records of earlier releases
+    submit.division = string_at(object, "division", kRecord);
+    for (const json& labels : list_at(object, "tasks"))
+      submit.tasks.emplace_back(unsigned_at(labels, "labels", kRecord),
+                                unsigned_at(labels, "entries", kRecord));
+  }
   if (const std::string resume = string_at(object, "resume_files", kRecord); !resume.empty())
     submit.resume_files = msg::to_table(comm::parse_snapshot(resume));
   if (object.contains("token"))  // not in records of earlier releases
@@ -143,26 +158,32 @@ std::string as_text(const json& object) {
 RunRecord Run::record(double now) {
   json group = json::array();
   for (const Member& each : members()) group.push_back(member_json(each));
-  RunRecord record{id_, has_ended(state_),
-                   as_text({{"submitter", submitter_},
-                            {"submitted", submitted_at_},
-                            {"seconds", status(now).seconds},
-                            {"state", static_cast<int>(state_)},
-                            {"detail", detail_},
-                            {"user_error", user_error_},
-                            {"epoch", epoch()},
-                            {"step", step_},
-                            {"owner", group_.owner()},
-                            {"members", group},
-                            {"snapshots", comm::format_snapshots(snapshots_.stable())},
-                            {"unfinished", unfinished_json(snapshots_)},
-                            {"began_with", began_with_},
-                            {"replans", replans_},
-                            {"recoveries", recoveries_},
-                            {"fewer", fewer_},
-                            {"recovered_from", attempts_.step()},
-                            {"short_log", journal_.is_short()},
-                            {"attempts", attempts_.count()}})};
+  json text = {{"submitter", submitter_},
+               {"submitted", submitted_at_},
+               {"seconds", status(now).seconds},
+               {"state", static_cast<int>(state_)},
+               {"detail", detail_},
+               {"user_error", user_error_},
+               {"epoch", epoch()},
+               {"step", step_},
+               {"owner", group_.owner()},
+               {"members", group},
+               {"snapshots", comm::format_snapshots(snapshots_.stable())},
+               {"unfinished", unfinished_json(snapshots_)},
+               {"began_with", began_with_},
+               {"replans", replans_},
+               {"recoveries", recoveries_},
+               {"fewer", fewer_},
+               {"recovered_from", attempts_.step()},
+               {"short_log", journal_.is_short()},
+               {"attempts", attempts_.count()}};
+  if (!results_.empty()) text["results"] = results_;
+  if (parent_ != 0) {
+    text["parent"] = parent_;
+    text["task"] = task_;
+    text["begins_with"] = submission_.resume ? comm::format_snapshot(*submission_.resume) : "";
+  }
+  RunRecord record{id_, has_ended(state_), as_text(text)};
   if (!std::exchange(is_submission_written_, true))
     record.submission = as_text(submit_json(submit_, submission_.resume));
   return record;
@@ -170,11 +191,20 @@ RunRecord Run::record(double now) {
 
 Run::Run(const RunRecord& record) : id_(record.id), is_submission_written_(!record.submission.empty()) {
   const json object = parse_strict_json(record.text, kRecord, kDeepestRecord);
-  // Earlier releases wrote the submission anew with each change.
-  const json submission = is_submission_written_
-                              ? parse_strict_json(record.submission, kRecord, kDeepestRecord)
-                              : member_at(object, "submit", kRecord);
-  submit_ = submit_of(submission);
+  json submission = json::object();
+  if (object.contains("parent")) {  // its submission is that of its parent (accept_task)
+    parent_ = unsigned_at(object, "parent", kRecord);
+    task_ = small_at(object, "task");
+    is_submission_written_ = true;
+    if (const std::string from = string_at(object, "begins_with", kRecord); !from.empty())
+      submission_.resume = comm::parse_snapshot(from);
+  } else {
+    // Earlier releases wrote the submission anew with each change.
+    submission = is_submission_written_ ? parse_strict_json(record.submission, kRecord, kDeepestRecord)
+                                        : member_at(object, "submit", kRecord);
+    submit_ = submit_of(submission);
+  }
+  if (object.contains("results")) results_ = list_at(object, "results").get<std::vector<uint64_t>>();
   submitter_ = string_at(object, "submitter", kRecord);
   submitted_at_ = string_at(object, "submitted", kRecord);
   submitted_ = -number_at(object, "seconds", kRecord);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "scheduler/core/submission.h"
 #include "scheduler/ledger/ledger.h"
 #include "scheduler/server/server.h"
 #include "tests/scheduler/core/core_harness.h"
@@ -117,6 +118,79 @@ TEST_F(InvariantsTest, TheEpochGrowsWithEachGroup) {
 TEST_F(InvariantsTest, TheNameOfANodeStaysWithItsKey) {
   pool.names["a"] = {"another", 0};
   EXPECT_THAT(invariants.broken_by(pool), StartsWith("5: node 'a'"));
+}
+
+// A run of two tasks, which wait.
+class TaskInvariantsTest : public testing::Test {
+ protected:
+  TaskInvariantsTest() {
+    scheduler::Run parent(1, "", submission_of_tasks(2), "");
+    parent.accept(checked_submission(parent.submit(), 1));
+    pool.runs.emplace(1, std::move(parent));
+    add(2, 0);
+    add(3, 1);
+    invariants.begin(pool);
+    EXPECT_EQ(invariants.broken_by(pool), "");
+  }
+  void add(uint64_t id, uint32_t task) { pool.runs.emplace(id, scheduler::Run(id, pool.runs.at(1), task)); }
+  void change(uint64_t id, const nlohmann::json& changes) {
+    RunRecord record = pool.runs.at(id).record(0);
+    auto text = nlohmann::json::parse(record.text);
+    text.update(changes);
+    record.text = text.dump();
+    if (id == 1) record.submission = submission;
+    scheduler::Run changed(record);
+    if (id == 1) changed.accept(checked_submission(changed.submit(), 1));
+    if (id != 1) changed.accept_task(pool.runs.at(1));
+    pool.runs.at(id) = std::move(changed);
+  }
+  void finish(uint64_t id) { change(id, {{"state", static_cast<int>(RunState::Finished)}}); }
+
+  Pool pool{CoreOptions{}};
+  Invariants invariants;
+  const std::string submission = [] {
+    scheduler::Run run(1, "", submission_of_tasks(2), "");
+    return run.record(0).submission;
+  }();
+};
+
+TEST_F(TaskInvariantsTest, ATaskHasTwoCopiesIfNoneWaits) {
+  add(4, 1);
+  EXPECT_EQ(invariants.broken_by(pool), "6: task 0 of run 1 waits, and task 1 has two copies");
+  finish(2);
+  finish(3);
+  EXPECT_EQ(invariants.broken_by(pool), "");
+}
+
+TEST_F(TaskInvariantsTest, ATaskHasNoMoreThanTwoCopies) {
+  add(4, 1);
+  add(5, 1);
+  EXPECT_EQ(invariants.broken_by(pool), "6: task 1 of run 1 has more than two copies");
+}
+
+TEST_F(TaskInvariantsTest, TheResultOfATaskIsOneOfItsRunsThatHasFinished) {
+  for (const uint64_t result : {9, 2, 3}) {
+    invariants = {};
+    change(1, {{"results", {result, 0}}});
+    if (result == 3) finish(3);  // of another task
+    EXPECT_EQ(invariants.broken_by(pool),
+              "6: the result of task 0 of run 1 is run " + std::to_string(result) + ", which is none");
+  }
+}
+
+TEST_F(TaskInvariantsTest, AResultStays) {
+  add(4, 0);
+  finish(2);
+  finish(4);
+  change(1, {{"results", {2, 0}}});
+  EXPECT_EQ(invariants.broken_by(pool), "");
+  change(1, {{"results", {4, 0}}});
+  EXPECT_EQ(invariants.broken_by(pool), "6: the result of task 0 of run 1 was run 2, and is run 4");
+}
+
+TEST_F(TaskInvariantsTest, TasksEndWithTheirRun) {
+  finish(1);
+  EXPECT_EQ(invariants.broken_by(pool), "6: run 2 is a task of run 1, which does not go on");
 }
 
 // A run whose epoch cannot grow any more is the only way in which the program can be brought to break one.

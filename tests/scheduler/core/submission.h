@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/experiment/experiment.h"
+#include "comm/content/content.h"
 #include "comm/control/control.h"
 
 namespace modelet::scheduler::test {
@@ -34,6 +35,20 @@ inline msg::SubmitT submission(uint32_t nodes, const std::string& name = "run",
   submit.shape->labels_per_row = 3;
   submit.nodes = nodes;
   submit.wait = true;
+  return submit;
+}
+
+// The same, of a run of towers, each with an equal part of the labels.
+inline msg::SubmitT submission_of_tasks(uint32_t tasks, uint32_t nodes = 0, const std::string& name = "run",
+                                        uint32_t output_modelets = 4) {
+  msg::SubmitT submit = submission(nodes, name, output_modelets);
+  Experiment experiment = parse_experiment(submit.experiment, "test");
+  experiment.model.towers = tasks;
+  experiment.model.loss = Loss::kSigmoid;
+  submit.experiment = to_toml(experiment);
+  submit.division = comm::to_text(comm::ContentId{});
+  const uint64_t labels = submit.shape->labels / tasks;
+  for (uint32_t task = 0; task < tasks; ++task) submit.tasks.emplace_back(labels, labels * 10);
   return submit;
 }
 
