@@ -76,6 +76,7 @@ struct Experiment {
     uint32_t towers = 1;     // of each division
     uint32_t divisions = 1;  // of the labels into towers, side by side; a label's logits are averaged
     TowerLabels tower_labels = TowerLabels::kClustered;  // how labels are divided
+    uint32_t tower_common = 0;  // most frequent labels, which all towers have; their logits are averaged as well
     float tower_samples = 1;  // share of the samples without a label of the tower on which it trains
   } model;
 

@@ -249,6 +249,13 @@ constexpr Field kModel[] = {
      .meaning =
          "how labels are divided: clustered, by their mean samples, so that most samples concern few towers; spread, at "
          "random, frequent ones evenly; mixed, the first division is clustered and the others are spread"},
+    {.key = "model.tower_common",
+     .target = at<&E::model, &E::Model::tower_common>,
+     .unit = "labels",
+     .meaning =
+         "so many of the most frequent labels are in all towers, which learn from them what labels have in common; their "
+         "logits are averaged",
+     .high = kAnyCount},
     {.key = "model.tower_samples",
      .target = at<&E::model, &E::Model::tower_samples>,
      .meaning =

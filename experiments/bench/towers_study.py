@@ -3,8 +3,8 @@
 
     towers_study.py EXPERIMENT.toml one 8x192/128 8x192/128/spread 8x192/128/mixed/2 16x128/64/clustered/1/0.25
 
-Each design is TOWERSxWIDTH/DRAWS[/LABELS[/DIVISIONS[/SHARE]]]: model.towers, model.hidden, sampling.uniform, model.tower_labels,
-model.divisions, model.tower_samples. "one" is the experiment as it is. With --held-out SHARE a design is judged by training
+Each design is TOWERSxWIDTH/DRAWS[/LABELS[/DIVISIONS[/SHARE[/COMMON]]]]: model.towers, model.hidden, sampling.uniform, model.tower_labels,
+model.divisions, model.tower_samples, model.tower_common. "one" is the experiment as it is. With --held-out SHARE a design is judged by training
 samples that are held out; choose by these. Each run adds a line to --json FILE; runs that are in it already are not repeated.
 """
 
@@ -18,7 +18,7 @@ import tempfile
 
 import measuring
 
-SETTINGS = ("model.tower_labels", "model.divisions", "model.tower_samples")
+SETTINGS = ("model.tower_labels", "model.divisions", "model.tower_samples", "model.tower_common")
 FIGURES = tuple(f"p_at_{k}" for k in measuring.CUTS)
 
 

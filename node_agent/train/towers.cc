@@ -48,8 +48,8 @@ std::vector<uint32_t> training_rows(const TrainJob& job, const shard::Dataset& d
   return shard::split_rows(data.rows(), job.experiment.data.validation, job.experiment.train.seed).train;
 }
 
-// The best labels of all samples that were asked about, as towers find them one after the other. Towers of one division
-// are merged as they come, so only one is in memory. If there are several divisions, all towers are.
+// The best labels of all samples that were asked about, as towers find them one after the other. Where each label is in
+// one tower, these are merged as they come, so only one is in memory; else all towers are.
 class MergedAnswers {
  public:
   MergedAnswers(const fs::path& model, ThreadPool& pool, std::function<void(double)> progress)
@@ -57,9 +57,9 @@ class MergedAnswers {
 
   void find(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, const shard::Model::OnBatch& use) {
     constexpr size_t kBatch = shard::Model::kBatch;
-    if (checkpoint_.index().experiment.model.divisions > 1) return find_at_once(data, rows, k, use);
-    std::vector<shard::TopK> best((rows.size() + kBatch - 1) / kBatch);
     const shard::LabelDivision division = checkpoint_.read_division();
+    if (!division.disjoint()) return find_at_once(data, rows, k, use);
+    std::vector<shard::TopK> best((rows.size() + kBatch - 1) / kBatch);
     shard::Batch batch;
     const auto batch_of = [&](size_t b) {
       return rows.subspan(b * kBatch, std::min(kBatch, rows.size() - b * kBatch));

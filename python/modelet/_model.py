@@ -114,12 +114,12 @@ class Model:
         return self._native.hidden(self._samples(rows))
 
     def label_embeddings(self) -> Floats:
-        """The weights of each label [labels, width], in a model of towers those of the label's tower in the first division.
-        Labels that occur with the same rows lie close together; those of different towers cannot be compared."""
-        first = [(self.tower_labels(tower), self.layers(tower)[-1][0]) for tower in range(self.towers // self.divisions)]
-        weights = np.empty((self.labels, first[0][1].shape[1]), np.float32)
-        for labels, of_tower in first:
-            weights[labels] = of_tower
+        """The weights of each label [labels, width], in a model of towers those in the label's first tower. Labels that
+        occur with the same rows lie close together; those of different towers cannot be compared."""
+        of_towers = [self.layers(tower)[-1][0] for tower in range(self.towers)]
+        weights = np.empty((self.labels, of_towers[0].shape[1]), np.float32)
+        for tower in reversed(range(self.towers)):
+            weights[self.tower_labels(tower)] = of_towers[tower]
         return weights
 
     def terms(self) -> list[str]:
@@ -131,10 +131,9 @@ class Model:
         """The networks of the model: one or, if its labels are divided into towers, one for each tower of each division."""
         return self._native.towers
 
-    @property
-    def divisions(self) -> int:
-        """How often the labels are divided into towers; the scores of a label are averaged."""
-        return self._native.divisions
+    def shares(self) -> Floats:
+        """The share [labels] of a tower in the score of a label that it has: a label in several towers has the mean of its scores."""
+        return self._native.shares()
 
     def tower_labels(self, tower: int) -> npt.NDArray[np.int64]:
         """The labels of a tower, ascending."""

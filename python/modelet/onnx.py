@@ -39,8 +39,7 @@ class Described(Protocol):
     def terms(self) -> list[str]: ...
     @property
     def towers(self) -> int: ...
-    @property
-    def divisions(self) -> int: ...
+    def shares(self) -> Floats: ...
     def tower_labels(self, tower: int) -> npt.NDArray[np.int64]: ...
     def layers(self, tower: int = 0) -> Layers: ...
     def row_features(self) -> npt.NDArray[np.int64]: ...
@@ -131,7 +130,7 @@ class _Graph:
         self._parts, self._pairs = parts, parts.pairs
         self._normalise = 'normalize = "l2"' in model.experiment
         self._features, self._labels = model.features, model.labels
-        self._towers, self._divisions = model.towers, model.divisions
+        self._towers, self._shares = model.towers, model.shares()
 
     def _node(self, kind: str, arguments: list[str], **attributes: Any) -> str:
         from onnx import helper
@@ -227,15 +226,20 @@ class _Graph:
         for tower in range(self._towers):
             columns = self._integers(tower * width), self._integers((tower + 1) * width)
             logits.append(self._logits(self._node("Slice", [hidden, *columns, axis]), tower))
-        found = self._node("Concat", logits, axis=1)  # the columns of one division after those of the other
-        in_division = self._towers // self._divisions
-        places = np.argsort(np.concatenate(self._parts.tower_labels[:in_division]))
-        sums = self._node("Gather", [found, self._constant(places)], axis=1)
-        for division in range(1, self._divisions):
-            labels = np.concatenate(self._parts.tower_labels[division * in_division:(division + 1) * in_division])
-            further = self._node("Gather", [found, self._constant(division * self._labels + np.argsort(labels))], axis=1)
-            sums = self._node("Add", [sums, further])
-        return self._node("Mul", [sums, self._constant(np.float32(1 / self._divisions))])
+        found, owners = self._node("Concat", logits, axis=1), np.concatenate(self._parts.tower_labels)
+        order, first = np.argsort(owners, kind="stable"), np.searchsorted(np.sort(owners), np.arange(self._labels))
+        count = np.bincount(owners, minlength=self._labels)
+        sums = self._node("Gather", [found, self._constant(order[first])], axis=1)
+        for further in range(1, count.max()):  # labels that are in several towers
+            labels = np.flatnonzero(count > further)
+            added = self._node("Gather", [found, self._constant(order[first[labels] + further])], axis=1)
+            if len(labels) < self._labels:
+                wide = np.full(self._labels, len(labels))
+                wide[labels] = np.arange(len(labels))
+                padded = self._node("Pad", [added, self._integers(0, 0, 0, 1)])
+                added = self._node("Gather", [padded, self._constant(wide)], axis=1)
+            sums = self._node("Add", [sums, added])
+        return self._node("Mul", [sums, self._constant(self._shares)])
 
     def _logits(self, hidden: str, tower: int) -> str:
         layers = self._parts.towers[tower]

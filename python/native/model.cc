@@ -220,6 +220,11 @@ nb::object Model::tower_labels(size_t tower) const {
   return nb::cast(to_numpy(labels_of(model_.towers()[tower]->network())));
 }
 
+nb::object Model::shares() const {
+  const std::span<const float> shares = model_.shares();
+  return nb::cast(to_numpy(shares.empty() ? std::vector<float>(labels(), 1) : std::vector(shares.begin(), shares.end())));
+}
+
 nb::list Model::layers(size_t tower) const {
   const shard::Network& network = model_.towers()[tower]->network();
   std::vector<size_t> place_of(network.spread().neurons());  // [neurons] of the last layer
@@ -270,7 +275,6 @@ nb::object Model::pairs() const {
   if (!model_.experiment().model.centroids) return nb::none();
   std::vector<uint32_t> features, labels;
   std::vector<float> of_unit, of_value, values;
-  const auto share = 1 / static_cast<float>(model_.divisions());  // of a tower in the scores of its labels
   for (const auto& tower : model_.towers()) {
     const shard::Scoring& scoring = tower->network().scoring();
     for (size_t m = 0; m < scoring.modelets().size(); ++m) {
@@ -278,7 +282,7 @@ nb::object Model::pairs() const {
       const shard::Pairs& pairs = modelet.direct()->pairs;
       for (size_t r = 0; r < pairs.neurons(); ++r) {
         const uint32_t label = scoring.spread().label(static_cast<uint32_t>(modelet.spec().begin + r));
-        const float factor = share * scoring.factor({m, r});
+        const float share = model_.shares().empty() ? 1 : model_.shares()[label], factor = share * scoring.factor({m, r});
         const auto add = [&](uint32_t feature, float unit, float value) {
           features.push_back(feature);
           labels.push_back(label);

@@ -61,7 +61,8 @@ class Model {
   Names terms() const;
   // The networks of the model: one or, of a model of towers, one for each task.
   size_t towers() const { return model_.towers().size(); }
-  size_t divisions() const { return model_.divisions(); }
+  // [labels] the share of a tower in the score of a label that it has.
+  nanobind::object shares() const;
   // For each layer of a tower its weights and biases. Weights are [features, width] in the first layer and [neurons,
   // inputs] in the others. The last layer's neurons are in the order of tower_labels(), and its weights and
   // biases are those with which labels are scored.

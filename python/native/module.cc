@@ -120,7 +120,7 @@ NB_MODULE(_modelet, m) {
       .def("row_features", &Model::row_features,
            nb::sig("def row_features(self) -> numpy.typing.NDArray[numpy.uint32]"))
       .def_prop_ro("towers", &Model::towers)
-      .def_prop_ro("divisions", &Model::divisions)
+      .def("shares", &Model::shares, nb::sig("def shares(self) -> numpy.typing.NDArray[numpy.float32]"))
       .def("tower_labels", &Model::tower_labels, "tower"_a,
            nb::sig("def tower_labels(self, tower: int) -> numpy.typing.NDArray[numpy.uint32]"))
       .def(

@@ -116,7 +116,7 @@ void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, flo
   const size_t labels = scoring_.spread().labels();
   for_each_neuron(hidden_transposed, Ranking::kPrediction, samples, batch,
                   [&](PerThread&, uint32_t label, const float* row) {
-                    for (size_t s = 0; s < samples; ++s) scores[s * labels + label] = row[s];
+                    for (size_t s = 0; s < samples; ++s) scores[s * labels + label] += row[s];
                   });
 }
 

@@ -63,7 +63,7 @@ class LabelRanker {
   // samples; only terms that need features read them.
   void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
                   const Batch* batch = nullptr, Ranking ranking = Ranking::kPrediction);
-  // Writes the scores of all labels: scores [samples, labels].
+  // Adds the scores of its labels to scores [samples, labels of the model].
   void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                    const Batch* batch = nullptr);
 

@@ -80,6 +80,8 @@ void Model::load_towers() {
     return;
   }
   const LabelDivision division = checkpoint_.read_division();
+  if (!division.disjoint())
+    for (const uint32_t towers : division.multiplicities()) shares_.push_back(1 / static_cast<float>(towers));
   for (uint32_t task = 0; task < index().towers.size(); ++task) {
     Checkpoint tower = checkpoint_.open_tower(task);
     LabelSpread spread = division.spread(task);
@@ -159,7 +161,7 @@ void Model::predict(const Batch& batch, size_t k, TopK& best, SearchMode mode) {
   if (mode == SearchMode::kSparse) return predict_sparse(batch, k, best);
   if (towers_.size() == 1) return towers_.front()->rank(batch, k, best);
   best.reset(batch.size(), k);
-  if (divisions() == 1) {
+  if (shares_.empty()) {
     for (const auto& tower : towers_) {
       tower->rank(batch, k, of_tower_);
       best.merge(of_tower_);
@@ -210,19 +212,13 @@ void Model::predict(SampleReader& stream, uint64_t limit, size_t k, SearchMode m
   if (failure) std::rethrow_exception(failure);
 }
 
-// The towers of a division write the scores of different labels.
 void Model::score(const Batch& batch, float* scores) {
-  const size_t in_division = towers_.size() / divisions(), count = batch.size() * shape().labels;
-  std::vector<float> of_division;
-  for (size_t t = 0; t < towers_.size(); ++t) {
-    if (t == in_division) of_division.resize(count);
-    towers_[t]->score(batch, t < in_division ? scores : of_division.data());
-    if (t < in_division || (t + 1) % in_division != 0) continue;
-    std::transform(scores, scores + count, of_division.begin(), scores, std::plus<>());
-  }
-  if (divisions() == 1) return;
-  const auto share = 1 / static_cast<float>(divisions());
-  std::transform(scores, scores + count, scores, [share](float sum) { return share * sum; });
+  const size_t labels = shape().labels;
+  std::fill_n(scores, batch.size() * labels, 0.0f);
+  for (const auto& tower : towers_) tower->score(batch, scores);
+  if (shares_.empty()) return;
+  for (size_t s = 0; s < batch.size(); ++s)
+    std::transform(shares_.begin(), shares_.end(), scores + s * labels, scores + s * labels, std::multiplies<>());
 }
 
 size_t Model::width() const {
@@ -254,10 +250,10 @@ std::vector<uint32_t> Model::label_counts() const {
 }
 
 void Model::prepare_sparse(const Dataset& data) {
-  if (divisions() > 1)
+  if (!shares_.empty())
     throw UsageError(
-        "a sparse index knows the labels of one network, and the scores of this model are means of several "
-        "(model.divisions): run it without --sparse");
+        "a sparse index knows the labels of one network, and scores of this model are means of several "
+        "(model.divisions, model.tower_common): run it without --sparse");
   const size_t count = std::min(data.rows(), kTuningQueries);
   if (count < kFewestQueries)
     throw UsageError("sparse inference tunes itself on the queries and needs at least " +
@@ -284,20 +280,19 @@ void Model::predict_sparse(const Batch& batch, size_t k, TopK& best) {
   });
 }
 
-Model::Session::Session(const Model& model) : divisions_(model.divisions()), labels_(model.shape().labels) {
+Model::Session::Session(const Model& model) : model_(&model) {
   for (const auto& tower : model.towers()) towers_.emplace_back(*tower);
 }
 
 void Model::Session::dense(const Sample& sample, TopK& best) {
-  const auto insert = [&](uint32_t label, float score) { best.insert(0, score, label); };
-  if (divisions_ == 1) {
-    for (Tower::Session& tower : towers_) tower.score(sample, insert);
+  if (model_->shares_.empty()) {
+    for (Tower::Session& tower : towers_)
+      tower.score(sample, [&](uint32_t label, float score) { best.insert(0, score, label); });
     return;
   }
-  sums_.assign(labels_, 0.0f);
+  sums_.assign(model_->shape().labels, 0.0f);
   for (Tower::Session& tower : towers_) tower.score(sample, [&](uint32_t label, float score) { sums_[label] += score; });
-  const auto share = 1 / static_cast<float>(divisions_);
-  for (uint32_t label = 0; label < labels_; ++label) insert(label, share * sums_[label]);
+  for (uint32_t label = 0; label < sums_.size(); ++label) best.insert(0, model_->shares_[label] * sums_[label], label);
 }
 
 const TopK& Model::Session::dense(const Sample& sample, size_t k) {

@@ -9,8 +9,8 @@
 // Samples are scored against every label (dense), or against those that a SparseIndex finds (sparse). The index is
 // built from the weights, whatever sampling the model was trained with.
 //
-// A model of several towers (base/experiment/towers.h) answers with the best labels of all of them; if its labels are
-// divided into towers more than once, a label's score is the mean of those that it has.
+// A model of several towers (base/experiment/towers.h) answers with the best labels of all of them; if a label is in
+// several towers, its score is the mean of those that it has there.
 //
 // Owns the model. const functions may be called from any thread: a single sample is scored on the calling thread.
 // Functions on batches are not const: one thread may call them, and they use several threads inside.
@@ -69,8 +69,8 @@ class Model {
   uint64_t fingerprint() const { return fingerprint_of(index()); }
   // One, or one for each task.
   std::span<const std::unique_ptr<Tower>> towers() const { return towers_; }
-  // How often its labels are divided into towers.
-  size_t divisions() const { return towers_.size() == 1 ? 1 : experiment().model.divisions; }
+  // [labels] the share of a tower in the score of a label that it has: 1 / how many have it. Empty: each is in one.
+  std::span<const float> shares() const { return shares_; }
   // Of a model of one.
   Network& network() { return towers_.front()->network(); }
   const Network& network() const { return towers_.front()->network(); }
@@ -149,9 +149,9 @@ class Model {
     explicit Session(const Model& model);
     void dense(const Sample& sample, TopK& best);
 
-    size_t divisions_, labels_;
+    const Model* model_;
     std::vector<Tower::Session> towers_;
-    std::vector<float> sums_;  // [labels] of the scores of several divisions
+    std::vector<float> sums_;  // [labels] of the scores of several towers
     TopK best_;
   };
   Session session() const { return Session(*this); }
@@ -172,8 +172,9 @@ class Model {
   std::optional<Calibration> calibration_;
   ThreadPool pool_;
   std::vector<std::unique_ptr<Tower>> towers_;
+  std::vector<float> shares_;  // [labels] of a tower in the label's score; empty: each label is in one tower
   TopK of_tower_;
-  std::vector<float> scores_;  // [batch, labels] if there are several divisions
+  std::vector<float> scores_;  // [batch, labels] if labels are in several towers
   Buffer embedded_;
   std::vector<Session> sessions_;                       // one per thread, for sparse batches
   mutable std::mutex mutex_;                            // guards idle_

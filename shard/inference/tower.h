@@ -37,7 +37,7 @@ class Tower {
 
   // The k best of its labels.
   void rank(const Batch& batch, size_t k, TopK& best);
-  // Writes the scores of its labels to scores [batch, all labels of the model].
+  // Adds the scores of its labels to scores [batch, labels of the model].
   void score(const Batch& batch, float* scores);
   // The activations of the last hidden layer [batch, width]; valid until the next batch.
   ConstMatrix embed(const Batch& batch);

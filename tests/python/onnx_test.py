@@ -19,6 +19,7 @@ SETTINGS = [{}, {"model.hidden": [32, 16]}, {"model.precision": "bf16", "data.no
             {"model.centroids": True, "data.normalize": "none"},
             {"model.loss": "sigmoid", "modelets.output_modelets": 1, "modelets.hidden_columns": 16},
             {"model.loss": "sigmoid", "model.towers": 3, "model.centroids": True},
+            {"model.loss": "sigmoid", "model.towers": 3, "model.tower_common": 5, "model.centroids": True, "model.classifiers": 1},
             {"model.loss": "sigmoid", "model.towers": 2, "model.divisions": 2, "model.tower_labels": "spread", "model.hidden": [32, 16]},
             {"sampling.mode": "lsh", "sampling.top": 4}, {"sampling.mode": "lsh", "sampling.retrieval": "tables", "sampling.top": 4}]
 

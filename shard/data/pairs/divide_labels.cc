@@ -39,6 +39,16 @@ std::vector<uint32_t> deal_out(std::span<const uint32_t> counts, uint32_t towers
   return tower_of;
 }
 
+// Ascending.
+std::vector<uint32_t> most_frequent(std::span<const uint32_t> counts, size_t most) {
+  std::vector<uint32_t> labels(counts.size());
+  std::iota(labels.begin(), labels.end(), 0u);
+  std::ranges::stable_sort(labels, std::greater<>(), [&](uint32_t label) { return counts[label]; });
+  labels.resize(std::min(most, labels.size()));
+  std::ranges::sort(labels);
+  return labels;
+}
+
 class TwoMeans {
  public:
   TwoMeans(const Pairs& centroids, const LabelSpread& spread, std::span<const uint32_t> counts, ThreadPool& pool)
@@ -164,7 +174,7 @@ LabelDivision divide_labels(const Experiment& experiment, const Dataset& data, s
     }
     tower_of.insert(tower_of.end(), of_division.begin(), of_division.end());
   }
-  return {model.towers, model.divisions, std::move(tower_of)};
+  return {model.towers, model.divisions, std::move(tower_of), most_frequent(counts, model.tower_common)};
 }
 
 }  // namespace modelet::shard

@@ -15,15 +15,19 @@ namespace modelet::shard {
 
 class LabelDivision {
  public:
-  // tower_of [divisions, labels]: below `towers`. Every tower has a label.
-  LabelDivision(uint32_t towers, uint32_t divisions, std::vector<uint32_t> tower_of);
+  // tower_of [divisions, labels]: below `towers`. Every tower has a label. `common`: labels that all towers have.
+  LabelDivision(uint32_t towers, uint32_t divisions, std::vector<uint32_t> tower_of, std::vector<uint32_t> common = {});
 
   uint32_t towers() const { return towers_; }
   uint32_t divisions() const { return divisions_; }
   uint32_t tasks() const { return towers_ * divisions_; }
   size_t labels() const { return tower_of_.size() / divisions_; }
+  // Whether each label is in one tower only.
+  bool disjoint() const { return divisions_ == 1 && common_.empty(); }
+  // [labels] how many towers have the label.
+  std::vector<uint32_t> multiplicities() const;
 
-  // The labels of a task's tower and its neurons, which are in the order of those of all labels.
+  // The labels of a task's tower, common ones included, and its neurons, which are in the order of those of all labels.
   LabelSpread spread(uint32_t task) const;
   // [tasks] the sum of `counts` [labels] over the labels of each task's tower, and how many labels these are.
   struct Part {
@@ -31,7 +35,7 @@ class LabelDivision {
   };
   std::vector<Part> parts(std::span<const uint32_t> counts) const;
 
-  // The file of this name, of safetensors: the array "tower" [divisions, labels]. read() throws FormatError if it is
+  // The file of this name, of safetensors: the arrays "tower" [divisions, labels] and, if there are any, "common". read() throws FormatError if it is
   // not a division of `labels` labels into as many towers.
   static constexpr const char* kFile = "towers.safetensors";
   void write(const std::filesystem::path& file) const;
@@ -45,7 +49,7 @@ class LabelDivision {
   }
 
   uint32_t towers_, divisions_;
-  std::vector<uint32_t> tower_of_;
+  std::vector<uint32_t> tower_of_, common_;
 };
 
 }  // namespace modelet::shard
