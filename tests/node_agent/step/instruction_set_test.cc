@@ -22,8 +22,9 @@ constexpr uint64_t kSteps = 20;
 constexpr double kTolerance = 1e-5;
 // Rounding may decide which of two nearly equal neurons is retrieved.
 constexpr double kRetrievalTolerance = 2e-2;
-// Activations and gradients are rounded by up to 1/256 each, in sums of many terms.
-constexpr double kPairTolerance = 3e-3;
+// Activations of all layers and gradients are rounded by up to 1/256 each, in sums of many terms, and what is learned from
+// them differs more with each step.
+constexpr double kPairTolerance = 1e-2;
 
 using Ranks = std::vector<std::unique_ptr<Rank>>;
 

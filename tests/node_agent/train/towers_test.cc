@@ -129,7 +129,8 @@ TEST_F(TowersTest, OneModelComesOfThem) {
   experiment_.model.classifiers = 1;
   const std::vector<json> events = train(job("run"));
   EXPECT_EQ(events.front().at("event"), "started");
-  EXPECT_EQ(std::ranges::count(events, "tower_finished", [](const json& e) { return e.at("event"); }), kTowers);
+  EXPECT_EQ(std::ranges::count(events, "tower_finished", [](const json& e) { return e.at("event"); }),
+            kTowers);
   const json& finished = events.back();
   ASSERT_EQ(finished.at("event"), "finished");
   EXPECT_FALSE(fs::exists(folder_ / "run" / "towers"));
@@ -147,7 +148,8 @@ TEST_F(TowersTest, OneModelComesOfThem) {
   size_t hits = 0;
   for (size_t s = 0; s < data.rows(); ++s) {
     std::vector<std::pair<float, uint32_t>> order;
-    for (uint32_t label = 0; label < data.labels(); ++label) order.emplace_back(-scores[s * data.labels() + label], label);
+    for (uint32_t label = 0; label < data.labels(); ++label)
+      order.emplace_back(-scores[s * data.labels() + label], label);
     std::ranges::sort(order);
     const shard::TopK& single = session.dense(data.sample(s), kBest);
     for (size_t i = 0; i < kBest; ++i) {
@@ -156,7 +158,8 @@ TEST_F(TowersTest, OneModelComesOfThem) {
     }
     hits += std::ranges::count(data.sample(s).labels, best.labels(s)[0]) > 0 ? 1 : 0;
   }
-  EXPECT_NEAR(finished.at("p_at_1").get<double>(), static_cast<double>(hits) / static_cast<double>(data.rows()), 1e-9);
+  EXPECT_NEAR(finished.at("p_at_1").get<double>(),
+              static_cast<double>(hits) / static_cast<double>(data.rows()), 1e-9);
   EXPECT_GT(finished.at("p_at_1").get<double>(), 0.3) << "they learn";
   EXPECT_EQ(model.label_counts(), shard::count_labels(shard::Dataset::open(experiment_.data.train)));
 }
@@ -199,36 +202,48 @@ TEST_F(TowersTest, ATowerKnowsNothingOfOtherLabels) {
         << entry.file;
 }
 
-TEST_F(TowersTest, ScoresOfDivisionsAreAveraged) {
-  experiment_.model.divisions = 2;
-  experiment_.model.tower_labels = TowerLabels::kMixed;
-  const json finished = train(job("run")).back();
-  shard::Model model(folder_ / "run");
-  ASSERT_EQ(model.towers().size(), 2 * kTowers);
-  const std::vector<float> scores = scores_of(model);
-  const shard::Dataset data = test_data();
-  shard::Batch batch;
-  batch.assign(data, shard::all_rows(data.rows()), false);
-  std::vector<double> sums(scores.size());
-  std::vector<float> own(scores.size());
-  for (const auto& tower : model.towers()) {
-    std::ranges::fill(own, 0.0f);
-    tower->score(batch, own.data());
-    for (size_t i = 0; i < own.size(); ++i) sums[i] += own[i];
+TEST_F(TowersTest, ScoresOfALabelInSeveralTowersAreAveraged) {
+  for (const bool common : {false, true}) {
+    SCOPED_TRACE(common ? "common labels" : "divisions");
+    experiment_.model.divisions = common ? 1 : 2;
+    experiment_.model.tower_common = common ? 7 : 0;
+    experiment_.model.tower_labels = TowerLabels::kMixed;
+    const std::string name = common ? "common" : "divisions";
+    const json finished = train(job(name)).back();
+    shard::Model model(folder_ / name);
+    ASSERT_EQ(model.towers().size(), experiment_.model.divisions * kTowers);
+    const std::vector<float> scores = scores_of(model);
+    const shard::Dataset data = test_data();
+    shard::Batch batch;
+    batch.assign(data, shard::all_rows(data.rows()), false);
+    std::vector<double> sums(scores.size());
+    std::vector<float> own(scores.size());
+    for (const auto& tower : model.towers()) {
+      std::ranges::fill(own, 0.0f);
+      tower->score(batch, own.data());
+      for (size_t i = 0; i < own.size(); ++i) sums[i] += own[i];
+    }
+    std::vector<uint32_t> owners(data.labels());
+    for (const auto& tower : model.towers())
+      for (uint32_t neuron = 0; neuron < tower->network().spread().neurons(); ++neuron)
+        ++owners[tower->network().spread().label(neuron)];
+    EXPECT_EQ(std::ranges::count(owners, kTowers), common ? 7 : 0);
+    for (size_t i = 0; i < sums.size(); ++i)
+      EXPECT_NEAR(scores[i], sums[i] / owners[i % data.labels()], 1e-4);
+    auto session = model.session();
+    shard::TopK best;
+    model.predict(batch, 3, best);
+    size_t hits = 0;
+    for (size_t s = 0; s < data.rows(); ++s) {
+      const float* const of_sample = &scores[s * data.labels()];
+      EXPECT_EQ(best.scores(s)[0], *std::max_element(of_sample, of_sample + data.labels()));
+      EXPECT_NEAR(session.dense(data.sample(s), 3).scores(0)[0], best.scores(s)[0], 1e-4);
+      hits += std::ranges::count(data.sample(s).labels, best.labels(s)[0]) > 0 ? 1 : 0;
+    }
+    EXPECT_NEAR(finished.at("p_at_1").get<double>(),
+                static_cast<double>(hits) / static_cast<double>(data.rows()), 1e-9);
+    EXPECT_NE(error_of([&] { model.prepare_sparse(data); }).find("--sparse"), std::string::npos);
   }
-  for (size_t i = 0; i < sums.size(); ++i) EXPECT_NEAR(scores[i], sums[i] / 2, 1e-5);
-  auto session = model.session();
-  shard::TopK best;
-  model.predict(batch, 3, best);
-  size_t hits = 0;
-  for (size_t s = 0; s < data.rows(); ++s) {
-    const float* const of_sample = &scores[s * data.labels()];
-    EXPECT_EQ(best.scores(s)[0], *std::max_element(of_sample, of_sample + data.labels()));
-    EXPECT_NEAR(session.dense(data.sample(s), 3).scores(0)[0], best.scores(s)[0], 1e-4);
-    hits += std::ranges::count(data.sample(s).labels, best.labels(s)[0]) > 0 ? 1 : 0;
-  }
-  EXPECT_NEAR(finished.at("p_at_1").get<double>(), static_cast<double>(hits) / static_cast<double>(data.rows()), 1e-9);
-  EXPECT_NE(error_of([&] { model.prepare_sparse(data); }).find("--sparse"), std::string::npos);
 }
 
 TEST_F(TowersTest, ARunThatWasStoppedGoesOnToTheBit) {
@@ -238,11 +253,13 @@ TEST_F(TowersTest, ARunThatWasStoppedGoesOnToTheBit) {
       train(job("left"), [&](const json& event) { return event.at("event") == "progress" && ++steps == 35; });
   ASSERT_EQ(events.back().at("event"), "interrupted");
   EXPECT_EQ(events.back().at("checkpoint"), (folder_ / "left").string());
-  EXPECT_NE(error_of([&] { LocalRun(job("left")).run([](const json&) {}); }).find("--resume"), std::string::npos);
+  EXPECT_NE(error_of([&] { LocalRun(job("left")).run([](const json&) {}); }).find("--resume"),
+            std::string::npos);
   const fs::path start = TowerRun::start_of(folder_ / "left");
   EXPECT_EQ(start, folder_ / "left" / "towers");
   const std::vector<json> rest = train(job("left", start));
-  EXPECT_EQ(std::ranges::count(rest, "tower_started", [](const json& e) { return e.at("event"); }), kTowers - 1)
+  EXPECT_EQ(std::ranges::count(rest, "tower_started", [](const json& e) { return e.at("event"); }),
+            kTowers - 1)
       << "the first one was done";
   shard::Model whole(folder_ / "whole"), left(folder_ / "left");
   EXPECT_EQ(scores_of(whole), scores_of(left));
@@ -260,7 +277,8 @@ TEST_F(TowersTest, AModelGoesOnForMoreEpochs) {
   shard::Model whole(folder_ / "whole"), then(folder_ / "then");
   EXPECT_EQ(scores_of(whole), scores_of(then));
   experiment_.model.towers = 2;
-  EXPECT_NE(error_of([&] { LocalRun(job("other", model)).run([](const json&) {}); }).find("towers"), std::string::npos);
+  EXPECT_NE(error_of([&] { LocalRun(job("other", model)).run([](const json&) {}); }).find("towers"),
+            std::string::npos);
 }
 
 // The loss of a batch in which only some of the samples without labels are left has the same mean.
@@ -286,7 +304,8 @@ TEST_F(TowersTest, SamplesWithoutLabelsAreLeftOutWithoutBias) {
   for (size_t s = 0; s < kept.size(); ++s) EXPECT_EQ(batch.weight(s), labelled(kept[s]) ? 1.0f : 4.0f);
   const size_t columns = padded(batch.size());
   AlignedVector<float> statistics(shard::kStatistics * columns);
-  for (size_t s = 0; s < batch.size(); ++s) statistics[shard::kSum * columns + s] = 1 + static_cast<float>(s % 7);
+  for (size_t s = 0; s < batch.size(); ++s)
+    statistics[shard::kSum * columns + s] = 1 + static_cast<float>(s % 7);
   shard::BatchLoss loss;
   const ConstMatrix local{statistics.data(), shard::kStatistics, batch.size(), columns};
   shard::make_loss(Loss::kSigmoid)->combine(batch, std::span(&local, 1), loss);
