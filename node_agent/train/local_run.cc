@@ -47,7 +47,8 @@ void LocalRun::train_towers(const EventSink& events) {
   uint64_t parameters = 0;
   for (uint32_t task = 0; task < tasks; ++task) {
     const TrainJob job = towers.job(task);
-    for (const ModeletSpec& spec : partition_model(job.experiment, job.shape)) parameters += spec.parameters();
+    for (const ModeletSpec& spec : partition_model(job.experiment, job.shape))
+      parameters += spec.parameters();
   }
   events({{"event", "started"},
           {"run", job_.run},

@@ -55,7 +55,8 @@ class MergedAnswers {
   MergedAnswers(const fs::path& model, ThreadPool& pool, std::function<void(double)> progress)
       : checkpoint_(shard::Checkpoint::open(model)), pool_(pool), progress_(std::move(progress)) {}
 
-  void find(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, const shard::Model::OnBatch& use) {
+  void find(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k,
+            const shard::Model::OnBatch& use) {
     constexpr size_t kBatch = shard::Model::kBatch;
     const shard::LabelDivision division = checkpoint_.read_division();
     if (!division.disjoint()) return find_at_once(data, rows, k, use);
@@ -86,11 +87,12 @@ class MergedAnswers {
                     const shard::Model::OnBatch& use) {
     shard::Model model(checkpoint_.folder(), pool_.threads());
     size_t done = 0;
-    model.predict(data, rows, k, shard::SearchMode::kDense, [&](const shard::Batch& batch, const shard::TopK& best) {
-      use(batch, best);
-      done += batch.size();
-      progress_(static_cast<double>(done) / static_cast<double>(rows.size()));
-    });
+    model.predict(data, rows, k, shard::SearchMode::kDense,
+                  [&](const shard::Batch& batch, const shard::TopK& best) {
+                    use(batch, best);
+                    done += batch.size();
+                    progress_(static_cast<double>(done) / static_cast<double>(rows.size()));
+                  });
   }
 
   const shard::Checkpoint checkpoint_;
@@ -151,9 +153,10 @@ shard::LabelDivision TowerRun::find_division() {
   };
   if (fs::exists(file)) {
     if (job_.resume != towers())
-      throw UsageError(fmt::format("{}: holds a run already, whose towers are not all trained; choose another --out, or "
-                                   "continue that run with --resume {}",
-                                   job_.out.string(), job_.out.string()));
+      throw UsageError(
+          fmt::format("{}: holds a run already, whose towers are not all trained; choose another --out, or "
+                      "continue that run with --resume {}",
+                      job_.out.string(), job_.out.string()));
     return read(file);
   }
   fs::create_directories(towers());
@@ -165,9 +168,10 @@ shard::LabelDivision TowerRun::find_division() {
   // The towers of a model go on, each from its own checkpoint. The division comes last: then all are there.
   const shard::Checkpoint start = shard::Checkpoint::open(job_.resume);
   if (start.index().towers.size() != tower_tasks(model))
-    throw UsageError(fmt::format("{}: this checkpoint was made with another number of towers; continue it with its own "
-                                 "model.towers and model.divisions, or begin a new run",
-                                 job_.resume.string()));
+    throw UsageError(
+        fmt::format("{}: this checkpoint was made with another number of towers; continue it with its own "
+                    "model.towers and model.divisions, or begin a new run",
+                    job_.resume.string()));
   for (uint32_t task = 0; task < start.index().towers.size(); ++task) {
     const shard::Checkpoint tower = start.open_tower(task);
     const fs::path target = shard::checkpoint_of_step(folder(task) / kCheckpoints, tower.index().step);
@@ -191,7 +195,8 @@ TrainJob TowerRun::job(uint32_t task) const {
 std::optional<json> TowerRun::finished(uint32_t task) const {
   const fs::path file = folder(task) / kFinished;
   if (!fs::exists(file)) return std::nullopt;
-  const json record = parse_strict_json(read_text_file(file, kMostFinishedBytes), file.string(), kFinishedDepth);
+  const json record =
+      parse_strict_json(read_text_file(file, kMostFinishedBytes), file.string(), kFinishedDepth);
   if (unsigned_at(record, kEpochs, file.string()) != job_.experiment.train.epochs) return std::nullopt;
   return member_at(record, kEvent, file.string());
 }
@@ -235,7 +240,9 @@ void TowerRun::finish(const EventSink& events, const std::function<bool()>& stop
     steps += of_task.at("steps").get<uint64_t>();
   }
   const fs::path model = write_model();
-  events({{"event", "checkpoint"}, {"step", shard::Checkpoint::open(model).index().step}, {"path", model.string()}});
+  events({{"event", "checkpoint"},
+          {"step", shard::Checkpoint::open(model).index().step},
+          {"path", model.string()}});
 
   const SteadyClock clock;
   const double began = clock.now();
@@ -243,9 +250,9 @@ void TowerRun::finish(const EventSink& events, const std::function<bool()>& stop
   const auto test = [&](const char* name, const shard::Dataset& data, std::span<const uint32_t> rows,
                         std::span<const uint32_t> counts) {
     const size_t labels = job_.shape.labels;
-    shard::Metrics metrics(kFigureRanks,
-                           shard::inverse_propensities(counts, job_.shape.train_rows, job_.experiment.metrics),
-                           shard::has_auc(job_.experiment.model.loss, labels) ? labels : 0);
+    shard::Metrics metrics(
+        kFigureRanks, shard::inverse_propensities(counts, job_.shape.train_rows, job_.experiment.metrics),
+        shard::has_auc(job_.experiment.model.loss, labels) ? labels : 0);
     const auto progress = [&](double done) {
       if (stop()) throw Interrupted("stopped while the model was tested; it is complete: " + model.string());
       const double now = clock.now();
@@ -258,9 +265,8 @@ void TowerRun::finish(const EventSink& events, const std::function<bool()>& stop
               {"eta_seconds", (now - began) / done * (1 - done)}});
     };
     MergedAnswers(model, pool_, progress)
-        .find(data, rows, metrics.depth(), [&](const shard::Batch& batch, const shard::TopK& best) {
-          metrics.add(batch, best);
-        });
+        .find(data, rows, metrics.depth(),
+              [&](const shard::Batch& batch, const shard::TopK& best) { metrics.add(batch, best); });
     json figures = json::object();
     add_figures(figures, metrics.figures());
     return figures;

@@ -54,7 +54,8 @@ uint64_t weight_bytes(const Checkpoint& checkpoint) {
     const RowShape shape = row_shape(entry.spec);
     bytes += shape.rows * shape.cols * value_bytes(entry.spec.kind, index.experiment.model.precision);
   }
-  for (uint32_t task = 0; task < index.towers.size(); ++task) bytes += weight_bytes(checkpoint.open_tower(task));
+  for (uint32_t task = 0; task < index.towers.size(); ++task)
+    bytes += weight_bytes(checkpoint.open_tower(task));
   return bytes;
 }
 
@@ -73,8 +74,9 @@ Model::Model(const fs::path& checkpoint, unsigned threads, const fs::path& label
 
 void Model::load_towers() {
   if (shape().all_labels > 0)
-    throw UsageError(folder().string() + ": is a tower of a model, which answers only together with the others: give "
-                                         "the checkpoint that it is a part of");
+    throw UsageError(folder().string() +
+                     ": is a tower of a model, which answers only together with the others: give "
+                     "the checkpoint that it is a part of");
   if (index().towers.empty()) {
     towers_.push_back(std::make_unique<Tower>(checkpoint_, spread_of(shape()), pool_));
     return;
@@ -86,7 +88,8 @@ void Model::load_towers() {
     Checkpoint tower = checkpoint_.open_tower(task);
     LabelSpread spread = division.spread(task);
     if (tower.index().shape.labels != spread.neurons())
-      throw FormatError(tower.folder().string() + ": does not have the labels that " + LabelDivision::kFile + " gives it");
+      throw FormatError(tower.folder().string() + ": does not have the labels that " + LabelDivision::kFile +
+                        " gives it");
     towers_.push_back(std::make_unique<Tower>(std::move(tower), std::move(spread), pool_));
   }
 }
@@ -218,7 +221,8 @@ void Model::score(const Batch& batch, float* scores) {
   for (const auto& tower : towers_) tower->score(batch, scores);
   if (shares_.empty()) return;
   for (size_t s = 0; s < batch.size(); ++s)
-    std::transform(shares_.begin(), shares_.end(), scores + s * labels, scores + s * labels, std::multiplies<>());
+    std::transform(shares_.begin(), shares_.end(), scores + s * labels, scores + s * labels,
+                   std::multiplies<>());
 }
 
 size_t Model::width() const {
@@ -244,7 +248,8 @@ std::vector<uint32_t> Model::label_counts() const {
   for (const auto& tower : towers_) {
     const std::vector<uint32_t> own = tower->network().label_counts();  // zero for labels of others
     if (own.empty()) return {};
-    std::ranges::transform(counts, own, counts.begin(), [](uint32_t a, uint32_t b) { return std::max(a, b); });
+    std::ranges::transform(counts, own, counts.begin(),
+                           [](uint32_t a, uint32_t b) { return std::max(a, b); });
   }
   return counts;
 }
@@ -291,8 +296,10 @@ void Model::Session::dense(const Sample& sample, TopK& best) {
     return;
   }
   sums_.assign(model_->shape().labels, 0.0f);
-  for (Tower::Session& tower : towers_) tower.score(sample, [&](uint32_t label, float score) { sums_[label] += score; });
-  for (uint32_t label = 0; label < sums_.size(); ++label) best.insert(0, model_->shares_[label] * sums_[label], label);
+  for (Tower::Session& tower : towers_)
+    tower.score(sample, [&](uint32_t label, float score) { sums_[label] += score; });
+  for (uint32_t label = 0; label < sums_.size(); ++label)
+    best.insert(0, model_->shares_[label] * sums_[label], label);
 }
 
 const TopK& Model::Session::dense(const Sample& sample, size_t k) {

@@ -59,7 +59,8 @@ class Tower {
     void score(const Sample& sample, const Use& use) {
       const float* const scores = scores_of(sample);
       const LabelSpread& spread = tower_->network_.spread();
-      for (uint32_t neuron = 0; neuron < spread.neurons(); ++neuron) use(spread.label(neuron), scores[neuron]);
+      for (uint32_t neuron = 0; neuron < spread.neurons(); ++neuron)
+        use(spread.label(neuron), scores[neuron]);
     }
     // Inserts the labels that the index finds into `best`, as those of sample `place`; after prepare_sparse().
     void sparse(const Sample& sample, size_t place, TopK& best);

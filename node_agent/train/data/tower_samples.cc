@@ -9,7 +9,8 @@ namespace modelet::agent {
 TowerSamples::TowerSamples(const TrainJob& job, shard::LabelSpread spread, uint32_t task)
     : job_(job), shared_(shared_samples(job)), spread_(std::move(spread)), task_(task) {}
 
-shard::Dataset TowerSamples::train(const std::vector<shard::NeuronRange>&, const OnPreparing& on_preparing) const {
+shard::Dataset TowerSamples::train(const std::vector<shard::NeuronRange>&,
+                                   const OnPreparing& on_preparing) const {
   shard::Dataset data = shared_->train({{0, spread_.labels()}}, on_preparing);
   data.keep_labels(spread_);
   return data;
@@ -40,7 +41,8 @@ std::vector<uint32_t> TowerSamples::trained(const shard::Dataset& train, std::ve
   const float share = job_.experiment.model.tower_samples;
   if (share == 1) return rows;
   Rng rng(job_.experiment.train.seed, {kStreamTowerSamples, task_});
-  std::erase_if(rows, [&](uint32_t row) { return rng.uniform() >= share && train.sample(row).labels.empty(); });
+  std::erase_if(rows,
+                [&](uint32_t row) { return rng.uniform() >= share && train.sample(row).labels.empty(); });
   return rows;
 }
 

@@ -14,7 +14,8 @@ class TowerSamples final : public SampleSource {
   // `job`: that of the tower, with data as for all labels; must outlive this object. `spread`: the tower's labels.
   TowerSamples(const TrainJob& job, shard::LabelSpread spread, uint32_t task);
 
-  shard::Dataset train(const std::vector<shard::NeuronRange>& neurons, const OnPreparing& on_preparing) const override;
+  shard::Dataset train(const std::vector<shard::NeuronRange>& neurons,
+                       const OnPreparing& on_preparing) const override;
   shard::Dataset test(const shard::Dataset& train, const OnPreparing& on_preparing) const override;
   void require_planned(const shard::Dataset& train, const shard::Dataset& test) const override;
   bool of_replica() const override { return false; }

@@ -51,7 +51,8 @@ std::vector<uint32_t> most_frequent(std::span<const uint32_t> counts, size_t mos
 
 class TwoMeans {
  public:
-  TwoMeans(const Pairs& centroids, const LabelSpread& spread, std::span<const uint32_t> counts, ThreadPool& pool)
+  TwoMeans(const Pairs& centroids, const LabelSpread& spread, std::span<const uint32_t> counts,
+           ThreadPool& pool)
       : centroids_(centroids),
         spread_(spread),
         counts_(counts),
@@ -60,7 +61,8 @@ class TwoMeans {
         nearness_(counts.size()) {}
 
   // Puts `labels` into the towers [first, first + towers).
-  void divide(std::span<uint32_t> labels, uint32_t first, uint32_t towers, std::vector<uint32_t>& tower_of, Rng& rng) {
+  void divide(std::span<uint32_t> labels, uint32_t first, uint32_t towers, std::vector<uint32_t>& tower_of,
+              Rng& rng) {
     if (towers == 1) {
       for (const uint32_t label : labels) tower_of[label] = first;
       return;
@@ -88,7 +90,8 @@ class TwoMeans {
     for (int round = 0; round < kRoundsOfTwoMeans; ++round) {
       sort_by_nearness(labels);
       middle = 0;
-      for (double sum = 0; middle < labels.size() && sum < all * left / towers; ++middle) sum += mass(labels[middle]);
+      for (double sum = 0; middle < labels.size() && sum < all * left / towers; ++middle)
+        sum += mass(labels[middle]);
       middle = std::clamp<size_t>(middle, left, labels.size() - (towers - left));
       if (round + 1 < kRoundsOfTwoMeans) aim(labels, middle);
     }
@@ -130,8 +133,8 @@ class TwoMeans {
   }
 
   static double length(std::span<const float> values) {
-    const double squares =
-        std::transform_reduce(values.begin(), values.end(), 1e-18, std::plus<>(), [](float v) { return double{v} * v; });
+    const double squares = std::transform_reduce(values.begin(), values.end(), 1e-18, std::plus<>(),
+                                                 [](float v) { return double{v} * v; });
     return std::sqrt(squares);
   }
 

@@ -44,7 +44,8 @@ std::vector<LabelDivision::Part> LabelDivision::parts(std::span<const uint32_t> 
   for (uint32_t task = 0; task < tasks(); ++task) {
     const LabelSpread own = spread(task);
     parts[task].labels = own.neurons();
-    for (uint32_t neuron = 0; neuron < own.neurons(); ++neuron) parts[task].entries += counts[own.label(neuron)];
+    for (uint32_t neuron = 0; neuron < own.neurons(); ++neuron)
+      parts[task].entries += counts[own.label(neuron)];
   }
   return parts;
 }

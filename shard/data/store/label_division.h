@@ -16,7 +16,8 @@ namespace modelet::shard {
 class LabelDivision {
  public:
   // tower_of [divisions, labels]: below `towers`. Every tower has a label. `common`: labels that all towers have.
-  LabelDivision(uint32_t towers, uint32_t divisions, std::vector<uint32_t> tower_of, std::vector<uint32_t> common = {});
+  LabelDivision(uint32_t towers, uint32_t divisions, std::vector<uint32_t> tower_of,
+                std::vector<uint32_t> common = {});
 
   uint32_t towers() const { return towers_; }
   uint32_t divisions() const { return divisions_; }
@@ -39,7 +40,8 @@ class LabelDivision {
   // not a division of `labels` labels into as many towers.
   static constexpr const char* kFile = "towers.safetensors";
   void write(const std::filesystem::path& file) const;
-  static LabelDivision read(const std::filesystem::path& file, uint32_t towers, uint32_t divisions, size_t labels);
+  static LabelDivision read(const std::filesystem::path& file, uint32_t towers, uint32_t divisions,
+                            size_t labels);
 
   friend bool operator==(const LabelDivision&, const LabelDivision&) = default;
 

@@ -36,7 +36,7 @@ class LabelSpread {
   }
 
   size_t neurons() const { return label_of_.size(); }
-  size_t labels() const { return neuron_of_.size(); }  // ids are below
+  size_t labels() const { return neuron_of_.size(); }                  // ids are below
   uint32_t neuron(uint32_t label) const { return neuron_of_[label]; }  // kNoNeuron: it has none
   uint32_t label(uint32_t neuron) const { return label_of_[neuron]; }
 
