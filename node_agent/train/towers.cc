@@ -32,19 +32,19 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char *kCheckpoints = "checkpoints", *kFinished = "finished.json";
+constexpr const char *kTowerCheckpoints = "checkpoints", *kTowerFinished = "finished.json";
 constexpr size_t kMostFinishedBytes = 1 << 20;
 constexpr int kFinishedDepth = 8;
 // Members of the checkpoint's `extra`, and of a finished task's record.
-constexpr const char *kTrainSeconds = "train_seconds", *kEpochs = "epochs", *kEvent = "event";
+constexpr const char *kTowerSeconds = "train_seconds", *kTowerEpochs = "epochs", *kTowerEvent = "event";
 
-const OnPreparing kQuietly = [](const std::string&) { return shard::PrepareProgress(); };
+const OnPreparing kNoPreparing = [](const std::string&) { return shard::PrepareProgress(); };
 
-shard::Dataset all_samples(const TrainJob& job) {
-  return shared_samples(job)->train({{0, job.shape.labels}}, kQuietly);
+shard::Dataset samples_of_all_labels(const TrainJob& job) {
+  return shared_samples(job)->train({{0, job.shape.labels}}, kNoPreparing);
 }
 
-std::vector<uint32_t> training_rows(const TrainJob& job, const shard::Dataset& data) {
+std::vector<uint32_t> rows_of_towers(const TrainJob& job, const shard::Dataset& data) {
   return shard::split_rows(data.rows(), job.experiment.data.validation, job.experiment.train.seed).train;
 }
 
@@ -103,8 +103,8 @@ class MergedAnswers {
 }  // namespace
 
 shard::LabelDivision divide_labels(const TrainJob& job, ThreadPool& pool) {
-  const shard::Dataset data = all_samples(job);
-  return shard::divide_labels(job.experiment, data, training_rows(job, data), pool);
+  const shard::Dataset data = samples_of_all_labels(job);
+  return shard::divide_labels(job.experiment, data, rows_of_towers(job, data), pool);
 }
 
 fs::path folder_of_task(const fs::path& run, uint32_t task) {
@@ -112,8 +112,8 @@ fs::path folder_of_task(const fs::path& run, uint32_t task) {
 }
 
 void set_finished(const fs::path& folder_of_task, uint32_t epochs, const json& event) {
-  AtomicFile file(folder_of_task / kFinished);
-  file.write(json{{kEpochs, epochs}, {kEvent, event}}.dump());
+  AtomicFile file(folder_of_task / kTowerFinished);
+  file.write(json{{kTowerEpochs, epochs}, {kTowerEvent, event}}.dump());
   file.commit();
 }
 
@@ -127,7 +127,7 @@ TrainJob tower_job(const TrainJob& whole, const shard::LabelDivision::Part& part
 
 TowerRun::TowerRun(const TrainJob& job, ThreadPool& pool)
     : job_(job), pool_(pool), lock_(shard::take_run_folder(job.out, job.resume)), division_(find_division()) {
-  const shard::Dataset data = all_samples(job);
+  const shard::Dataset data = samples_of_all_labels(job);
   parts_ = division_.parts(shard::count_labels(data));
 }
 
@@ -174,7 +174,7 @@ shard::LabelDivision TowerRun::find_division() {
                     job_.resume.string()));
   for (uint32_t task = 0; task < start.index().towers.size(); ++task) {
     const shard::Checkpoint tower = start.open_tower(task);
-    const fs::path target = shard::checkpoint_of_step(folder(task) / kCheckpoints, tower.index().step);
+    const fs::path target = shard::checkpoint_of_step(folder(task) / kTowerCheckpoints, tower.index().step);
     fs::create_directories(target);
     for (const fs::directory_entry& entry : fs::directory_iterator(tower.folder()))
       if (entry.is_regular_file()) link_or_copy(entry.path(), target / entry.path().filename());
@@ -188,17 +188,17 @@ TrainJob TowerRun::job(uint32_t task) const {
   TrainJob job = tower_job(job_, parts_[task]);
   job.run = fmt::format("{}, tower {} of {}", job_.run, task + 1, division_.tasks());
   job.out = folder(task);
-  job.resume = shard::newest_checkpoint(folder(task) / kCheckpoints).value_or(fs::path());
+  job.resume = shard::newest_checkpoint(folder(task) / kTowerCheckpoints).value_or(fs::path());
   return job;
 }
 
 std::optional<json> TowerRun::finished(uint32_t task) const {
-  const fs::path file = folder(task) / kFinished;
+  const fs::path file = folder(task) / kTowerFinished;
   if (!fs::exists(file)) return std::nullopt;
   const json record =
       parse_strict_json(read_text_file(file, kMostFinishedBytes), file.string(), kFinishedDepth);
-  if (unsigned_at(record, kEpochs, file.string()) != job_.experiment.train.epochs) return std::nullopt;
-  return member_at(record, kEvent, file.string());
+  if (unsigned_at(record, kTowerEpochs, file.string()) != job_.experiment.train.epochs) return std::nullopt;
+  return member_at(record, kTowerEvent, file.string());
 }
 
 void TowerRun::set_finished(uint32_t task, const json& event) const {
@@ -221,7 +221,7 @@ fs::path TowerRun::write_model() const {
   for (const shard::Checkpoint& tower : of_tasks) index.step = std::max(index.step, tower.index().step);
   index.best_step = index.step;
 
-  const shard::CheckpointWriter writer(job_.out / kCheckpoints, index.step);
+  const shard::CheckpointWriter writer(job_.out / kTowerCheckpoints, index.step);
   for (uint32_t task = 0; task < division_.tasks(); ++task)
     index.towers.push_back(writer.add_tower(of_tasks[task].folder(), task));
   index.division = writer.write_division(division_);
@@ -235,8 +235,8 @@ void TowerRun::finish(const EventSink& events, const std::function<bool()>& stop
   uint64_t steps = 0;
   for (uint32_t task = 0; task < division_.tasks(); ++task) {
     const json of_task = finished(task).value();
-    seconds += of_task.at(kTrainSeconds).get<double>();
-    samples += of_task.at(kTrainSeconds).get<double>() * of_task.at("samples_per_second").get<double>();
+    seconds += of_task.at(kTowerSeconds).get<double>();
+    samples += of_task.at(kTowerSeconds).get<double>() * of_task.at("samples_per_second").get<double>();
     steps += of_task.at("steps").get<uint64_t>();
   }
   const fs::path model = write_model();
@@ -273,12 +273,12 @@ void TowerRun::finish(const EventSink& events, const std::function<bool()>& stop
   };
 
   const auto source = shared_samples(job_);
-  const shard::Dataset data = source->train({{0, job_.shape.labels}}, kQuietly);
+  const shard::Dataset data = source->train({{0, job_.shape.labels}}, kNoPreparing);
   const std::vector<uint32_t> counts = shard::count_labels(data);
-  const shard::Dataset tested = source->test(data, kQuietly);
+  const shard::Dataset tested = source->test(data, kNoPreparing);
   const auto held_out =
       shard::split_rows(data.rows(), job_.experiment.data.validation, job_.experiment.train.seed).validation;
-  event.update({{kTrainSeconds, seconds},
+  event.update({{kTowerSeconds, seconds},
                 {"samples_per_second", seconds > 0 ? samples / seconds : 0},
                 {"steps", steps},
                 {"bytes_sent_per_node_per_step", 0},
@@ -286,7 +286,7 @@ void TowerRun::finish(const EventSink& events, const std::function<bool()>& stop
   if (!held_out.empty()) event["validation"] = test("validation", data, held_out, counts);
   if (tested.rows() > 0) event.update(test("test", tested, shard::all_rows(tested.rows()), counts));
   event["peak_rss_bytes"] = peak_memory_bytes();
-  const json extra = {{kTrainSeconds, seconds}, {kTestFingerprint, fingerprint_text(tested)}};
+  const json extra = {{kTowerSeconds, seconds}, {kTestFingerprint, fingerprint_text(tested)}};
   const uint64_t step = shard::Checkpoint::open(model).index().step;
   shard::amend_checkpoint(model, step, extra.dump(), job_.experiment.train.keep_checkpoints);
   shard::remove_tree(towers());
