@@ -121,7 +121,8 @@ class Recipe(ProgramTest):
         subprocess.run([PROGRAMS / "modelet", "data", "synth", "many", "--text", "--rows", "3000", "--rows-test", "50", "--features", "30000",
                         "--labels", "30000", "--features-per-row", "15", "--labels-per-row", "2"],
                        cwd=self.folder, env=self.environment, check=True, stdout=subprocess.DEVNULL)
-        settings = ("--set", "train.epochs=1", "--set", "model.centroids=false", "--set", "model.precision=fp32", "--trial-share", "0", "--threads", "1")
+        settings = ("--set", "train.epochs=1", "--set", "model.centroids=false", "--set", "model.precision=fp32",
+                    "--set", "optimizer.kind=adam", "--set", "model.towers=1", "--trial-share", "0", "--threads", "1")
         width = {}
         for name, limit in (("free", ":"), ("address-space", "ulimit -v 250000"), ("data", "ulimit -d 250000")):
             program = self.run_program("/bin/sh", "-c", f'{limit} && exec "$@"', "sh", PROGRAMS / "modelet", "train", "many/train.txt",

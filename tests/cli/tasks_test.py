@@ -64,7 +64,7 @@ class TasksThere(PoolTest):
         agents["b"].signal(signal.SIGKILL)
         self.agent("c")
         out = self.folder / "lost"
-        self.assert_refused(1, "are not done", "modelet", "fetch", str(run), "--out", out, "--scheduler", self.address, "--json")
+        self.assert_refused(1, "are not done", "modelet", "fetch", str(run), "--out", out, "--scheduler", self.address)
         self.assert_finishes(run)
         started = [json.loads(line)["task"] for line in self.modelet("logs", str(run), "--scheduler", self.address).stdout.splitlines()
                    if '"started"' in line and '"task"' in line]

@@ -67,6 +67,7 @@ class Player {
   }
 
   void set_up_small() {
+    pool_.promises.disturbed();  // each has a fault
     const bool is_disaster = options_.disaster.time > 0;
     const uint32_t nodes = is_disaster ? 4 : 3, needed = is_disaster ? 4 : 2;
     for (uint32_t i = 0; i < nodes; ++i) pool_.add_node();
