@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/experiment/towers.h"
 #include "comm/collectives/group.h"
-#include "node_agent/machine/capacity.h"
 #include "node_agent/train/data/tower_samples.h"
 #include "node_agent/train/towers.h"
 
@@ -38,9 +37,7 @@ Trainer& LocalRun::next_trainer(TrainJob job) {
 }
 
 void LocalRun::train_towers(const EventSink& events) {
-  const unsigned threads = job_.threads > 0                    ? job_.threads
-                           : job_.experiment.train.threads > 0 ? job_.experiment.train.threads
-                                                               : usable_cores();
+  const unsigned threads = thread_count(job_);
   ThreadPool pool(threads, job_.throttle);
   TowerRun towers(job_, pool);
   const uint32_t tasks = towers.division().tasks();

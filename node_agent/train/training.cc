@@ -39,12 +39,6 @@ uint32_t snapshot_every(const TrainJob& job) {
   return wanted == 0 && job.replicas() > 1 ? kSnapshotEveryWithReplicas : wanted;
 }
 
-unsigned thread_count(const TrainJob& job) {
-  if (job.threads > 0) return job.threads;
-  if (job.experiment.train.threads > 0) return job.experiment.train.threads;
-  return usable_cores();
-}
-
 Schedule schedule_of(const TrainJob& job, uint64_t steps_per_epoch, uint64_t resumed_step) {
   return {job.experiment.train, steps_per_epoch, job.replicas() > 1 ? job.experiment.exchange.local_steps : 0,
           snapshot_every(job), job.other_samples ? resumed_step : 0};

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/parallel/thread_pool.h"
-#include "node_agent/machine/capacity.h"
 #include "node_agent/train/towers.h"
 #include "node_agent/train/train.h"
 #include "shard/data/store/label_division.h"
@@ -62,8 +61,7 @@ void assemble_towers(const Submission& submission, const fs::path& folder, const
   agent::TrainJob job = agent::job_of_one_node(submission.name, submission.experiment, submission.shape);
   job.out = folder;
   job.resume = agent::TowerRun::start_of(folder);
-  const uint32_t threads = submission.experiment.train.threads;
-  ThreadPool pool(threads == 0 ? agent::usable_cores() : threads);
+  ThreadPool pool(agent::thread_count(job));
   agent::TowerRun(job, pool).finish(events, stop);
 }
 

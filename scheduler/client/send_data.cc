@@ -9,7 +9,6 @@
 #include "base/system/clock.h"
 #include "base/system/file.h"
 #include "comm/content/transfer/transfer.h"
-#include "node_agent/machine/capacity.h"
 #include "node_agent/train/data/sample_source.h"
 #include "node_agent/train/job/snapshot.h"
 #include "node_agent/train/towers.h"
@@ -68,8 +67,7 @@ void send_division(const comm::control::SchedulerAddress& server, Submission& su
   if (tower_tasks(submission.experiment.model) == 1) return;
   const agent::TrainJob job =
       agent::job_of_one_node(submission.name, submission.experiment, submission.shape);
-  const uint32_t threads = submission.experiment.train.threads;
-  ThreadPool pool(threads == 0 ? agent::usable_cores() : threads);
+  ThreadPool pool(agent::thread_count(job));
   const shard::LabelDivision division = agent::divide_labels(job, pool);
   const shard::Dataset data = agent::shared_samples(job)->train(
       {{0, job.shape.labels}}, [](const std::string&) { return shard::PrepareProgress(); });

@@ -28,7 +28,7 @@ SETTINGS = [{}, {"model.hidden": [32, 16]}, {"model.precision": "bf16", "data.no
 def test_scores_are_those_of_the_model(settings, many_labels, tmp_path):
     X, Y, test_X, _ = many_labels
     # Where the processor multiplies pairs of bf16, a model in bf16 rounds activations to them.
-    tolerance = 1e-2 if settings.get("model.precision") == "bf16" else 1e-4
+    tolerance = 5e-3 if settings.get("model.precision") == "bf16" else 1e-4
     classifier = modelet.fit(X, Y, epochs=2, threads=1, random_state=0, settings=settings)
     rows = sp.vstack([test_X, sp.csr_array((2, X.shape[1]), dtype=np.float32), 3.5 * test_X[:1]], format="csr")
     expected = classifier.decision_function(rows)

@@ -1,7 +1,9 @@
 #include "node_agent/train/data/tower_samples.h"
 
+#include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "base/rng.h"
 
 namespace modelet::agent {
@@ -12,6 +14,9 @@ TowerSamples::TowerSamples(const TrainJob& job, shard::LabelSpread spread, uint3
 shard::Dataset TowerSamples::train(const std::vector<shard::NeuronRange>&,
                                    const OnPreparing& on_preparing) const {
   shard::Dataset data = shared_->train({{0, spread_.labels()}}, on_preparing);
+  if (data.labels() != spread_.labels())
+    throw Error("the towers were made for " + std::to_string(spread_.labels()) +
+                " labels, and the data has " + std::to_string(data.labels()));
   data.keep_labels(spread_);
   return data;
 }
@@ -27,6 +32,9 @@ shard::Dataset TowerSamples::test(const shard::Dataset& train, const OnPreparing
 
 void TowerSamples::require_planned(const shard::Dataset& train, const shard::Dataset& test) const {
   shared_->require_planned(train, test);
+  if (job_.shape.labels != spread_.neurons())
+    throw Error("the run was planned for a tower of " + std::to_string(job_.shape.labels) +
+                " labels, and the division gives it " + std::to_string(spread_.neurons()));
 }
 
 shard::FeatureRows TowerSamples::feature_rows(const shard::Dataset& train) const {

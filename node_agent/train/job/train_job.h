@@ -78,6 +78,9 @@ struct TrainJob {
 // equal replicas.
 Sharding sharding_of(const TrainJob& job);
 
+// How many threads the rank uses.
+unsigned thread_count(const TrainJob& job);
+
 // Takes an event of the run, as it appears in JSON Lines (docs/events.md); its member "event" names it.
 using EventSink = std::function<void(const nlohmann::json&)>;
 

@@ -41,12 +41,15 @@ std::vector<uint32_t> LabelDivision::multiplicities() const {
 
 std::vector<LabelDivision::Part> LabelDivision::parts(std::span<const uint32_t> counts) const {
   std::vector<Part> parts(tasks());
-  for (uint32_t task = 0; task < tasks(); ++task) {
-    const LabelSpread own = spread(task);
-    parts[task].labels = own.neurons();
-    for (uint32_t neuron = 0; neuron < own.neurons(); ++neuron)
-      parts[task].entries += counts[own.label(neuron)];
-  }
+  const auto add = [&](uint32_t task, size_t label) {
+    ++parts[task].labels;
+    parts[task].entries += counts[label];
+  };
+  for (uint32_t index = 0; index < divisions_; ++index)
+    for (size_t label = 0; label < labels(); ++label) add(index * towers_ + division(index)[label], label);
+  for (const uint32_t label : common_)
+    for (uint32_t task = 0; task < tasks(); ++task)
+      if (division(task / towers_)[label] != task % towers_) add(task, label);
   return parts;
 }
 

@@ -22,9 +22,10 @@ constexpr uint64_t kSteps = 20;
 constexpr double kTolerance = 1e-5;
 // Rounding may decide which of two nearly equal neurons is retrieved.
 constexpr double kRetrievalTolerance = 2e-2;
-// Activations of all layers and gradients are rounded by up to 1/256 each, in sums of many terms, and what is learned from
-// them differs more with each step.
-constexpr double kPairTolerance = 1e-2;
+// Activations and gradients are rounded by up to 1/256 each, in sums of many terms. Once hidden layers round as well,
+// what is learned differs more with each step, so later steps have a tolerance of their own.
+constexpr double kPairTolerance = 3e-3, kLaterPairTolerance = 1e-2;
+constexpr size_t kEarlySteps = 10;
 
 using Ranks = std::vector<std::unique_ptr<Rank>>;
 
@@ -75,8 +76,8 @@ class InstructionSetTest : public ::testing::TestWithParam<SamplingMode> {
     return experiment;
   }
 
-  // `tolerance` is relative to the loss of any step.
-  void compare(const Experiment& experiment, double tolerance) const {
+  // Tolerances are relative to the loss of a step: of the first kEarlySteps, and of those after them.
+  void compare(const Experiment& experiment, double tolerance, double later) const {
     std::vector<std::string> others = available_instruction_sets();
     const std::string plainest = others.back();
     others.pop_back();
@@ -94,7 +95,8 @@ class InstructionSetTest : public ::testing::TestWithParam<SamplingMode> {
       Ranks ranks = new_ranks(experiment);
       const std::vector<double> actual = losses(ranks, kSteps);
       for (size_t step = 0; step < kSteps; ++step)
-        ASSERT_NEAR(actual[step], expected[step], tolerance * expected[step]) << "loss of step " << step;
+        ASSERT_NEAR(actual[step], expected[step], (step < kEarlySteps ? tolerance : later) * expected[step])
+            << "loss of step " << step;
     }
   }
 
@@ -110,7 +112,8 @@ TEST_P(InstructionSetTest, LossesAreThoseOfThePlainestOne) {
       Experiment experiment = small_experiment();
       experiment.model.loss = loss;
       experiment.optimizer.kind = optimizer;
-      compare(experiment, retrieves_neurons(GetParam()) ? kRetrievalTolerance : kTolerance);
+      const double tolerance = retrieves_neurons(GetParam()) ? kRetrievalTolerance : kTolerance;
+      compare(experiment, tolerance, tolerance);
     }
 }
 
@@ -118,7 +121,8 @@ TEST_P(InstructionSetTest, LossesAreThoseOfThePlainestOne) {
 TEST_P(InstructionSetTest, LossesOfWeightsInBf16AreNearThoseOfThePlainestOne) {
   Experiment experiment = small_experiment();
   experiment.model.precision = Precision::kBf16;
-  compare(experiment, retrieves_neurons(GetParam()) ? kRetrievalTolerance : kPairTolerance);
+  if (retrieves_neurons(GetParam())) return compare(experiment, kRetrievalTolerance, kRetrievalTolerance);
+  compare(experiment, kPairTolerance, kLaterPairTolerance);
 }
 
 // The test above relies on this. On 64-bit ARM the kernels have NEON and no other instruction set; there,

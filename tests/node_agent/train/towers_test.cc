@@ -85,6 +85,9 @@ TEST_F(TowersTest, EveryLabelIsInOneTowerOfEachDivision) {
       for (uint32_t task = first; task < first + 3; ++task) {
         const shard::LabelSpread spread = division.spread(task);
         EXPECT_EQ(spread.neurons(), parts[task].labels);
+        uint64_t of_task = 0;
+        for (uint32_t neuron = 0; neuron < spread.neurons(); ++neuron) of_task += counts[spread.label(neuron)];
+        EXPECT_EQ(of_task, parts[task].entries);
         for (uint32_t neuron = 0; neuron < spread.neurons(); ++neuron) {
           EXPECT_TRUE(seen.insert(spread.label(neuron)).second) << "in two towers";
           EXPECT_EQ(spread.neuron(spread.label(neuron)), neuron);
@@ -316,6 +319,27 @@ TEST_F(TowersTest, SamplesWithoutLabelsAreLeftOutWithoutBias) {
     EXPECT_FLOAT_EQ(loss.target_factor[s], batch.weight(s) / static_cast<float>(batch.size()));
   }
   EXPECT_NEAR(loss.loss, sum / static_cast<double>(batch.size()), 1e-6);
+}
+
+// What a submitter says of its towers decides how much memory an agent takes, and which neurons it has.
+TEST_F(TowersTest, ADivisionThatIsNotThatOfTheRunIsRefused) {
+  const TrainJob whole = job("run");
+  ThreadPool pool(1);
+  const shard::LabelDivision division = divide_labels(whole, pool);
+  const auto part = division.parts(shard::count_labels(shard::Dataset::open(experiment_.data.train)))[0];
+  const auto refusal = [&](const shard::LabelSpread& spread, uint64_t labels) {
+    const TrainJob tower = tower_job(whole, {.labels = labels, .entries = part.entries});
+    const TowerSamples samples(tower, spread, 0);
+    TrainJob with_samples = tower;
+    with_samples.samples = &samples;
+    return error_of([&] { Trainer(with_samples).prepare(); });
+  };
+  const shard::LabelSpread own = division.spread(0);
+  EXPECT_EQ(refusal(own, part.labels), "no error");
+  EXPECT_NE(refusal(own, part.labels + 1).find("the division gives it"), std::string::npos);
+  EXPECT_NE(refusal(own, part.labels - 1).find("the division gives it"), std::string::npos);
+  EXPECT_NE(refusal(shard::LabelSpread({0, 1, 2}, 10), 3).find("were made for 10 labels"), std::string::npos);
+  EXPECT_NE(refusal(shard::LabelSpread({0, 1, 2}, 1000), 3), "no error");
 }
 
 TEST_F(TowersTest, ATowerAloneIsNoModel) {
