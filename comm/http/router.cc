@@ -1,16 +1,14 @@
 #include "comm/http/router.h"
 
-#include <sodium.h>
 #include <spdlog/fmt/fmt.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/system/clock.h"
-#include "base/system/file.h"
 #include "base/system/log.h"
 #include "base/text/printable.h"
 
@@ -37,14 +35,41 @@ bool is_json(std::string_view content_type) {
   return type.size() == kJson.size() && ::strncasecmp(type.data(), kJson.data(), kJson.size()) == 0;
 }
 
-// Whether the value of the field Authorization is "Bearer TOKEN". Takes a time that does not depend on where the
-// tokens differ.
-bool bears_token(std::string_view authorization, std::string_view token) {
-  constexpr std::string_view kScheme = "Bearer ";  // its case does not matter (RFC 9110)
-  if (authorization.size() != kScheme.size() + token.size() ||
-      ::strncasecmp(authorization.data(), kScheme.data(), kScheme.size()) != 0)
-    return false;
-  return sodium_memcmp(authorization.data() + kScheme.size(), token.data(), token.size()) == 0;
+// Whether the path is one of the route's. `parts` gets what stands for the names in braces.
+bool fits(std::string_view pattern, std::string_view path, std::vector<std::string_view>& parts) {
+  parts.clear();
+  while (!pattern.empty() && !path.empty()) {
+    if (!pattern.starts_with('{')) {
+      if (pattern.front() != path.front()) return false;
+      pattern.remove_prefix(1);
+      path.remove_prefix(1);
+      continue;
+    }
+    const std::string_view part = path.substr(0, path.find('/'));
+    if (part.empty()) return false;
+    parts.push_back(part);
+    path.remove_prefix(part.size());
+    pattern.remove_prefix(pattern.find('}') + 1);
+  }
+  return pattern.empty() && path.empty();
+}
+
+// Of a query: %XX is a byte, and '+' a blank.
+std::string decoded(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    constexpr size_t kDigits = 2;
+    unsigned char byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + kDigits < text.size() &&
+        std::from_chars(digits, digits + kDigits, byte, 16).ptr == digits + kDigits) {
+      plain += static_cast<char>(byte);
+      i += kDigits;
+    } else {
+      plain += text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return plain;
 }
 
 Response status_ok() { return {.body = "{\"status\":\"ok\"}\n"}; }
@@ -56,21 +81,33 @@ Response error_response(unsigned status, std::string_view what) {
   return {.status = status, .body = nlohmann::json{{"error", printable(what, kMostShown)}}.dump() + "\n"};
 }
 
-std::string read_token_file(const std::string& file) {
-  constexpr size_t kFewest = 16, kMost = 1024;
-  struct stat info {};
-  if (::stat(file.c_str(), &info) != 0) throw UsageError(errno_text(file));
-  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    throw UsageError(file + ": others may read or change this token: chmod 600 it");
-  std::string token = read_text_file(file, kMost);
-  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-  if (token.size() < kFewest || !std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; }))
-    throw UsageError(file + ": a token is one line of at least " + std::to_string(kFewest) +
-                     " visible ASCII characters; 'openssl rand -hex 32' makes one");
-  return token;
+std::optional<std::string> Request::query(std::string_view name) const {
+  const size_t mark = target.find('?');
+  std::string_view rest = mark == std::string_view::npos ? "" : target.substr(mark + 1);
+  while (!rest.empty()) {
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (pair.substr(0, equals) == name) return decoded(pair.substr(std::min(equals + 1, pair.size())));
+  }
+  return std::nullopt;
 }
 
-Router::Router(std::string token) : token_(std::move(token)) {
+bool has_already(const Request& request, std::string_view tag) {
+  return request.if_none_match.find(fmt::format("\"{}\"", tag)) != std::string_view::npos;
+}
+
+Response not_modified(std::string_view tag) {
+  constexpr unsigned kNotModified = 304;
+  return tagged({.status = kNotModified}, tag);
+}
+
+Response tagged(Response response, std::string_view tag) {
+  response.fields.emplace_back("ETag", fmt::format("\"{}\"", tag));
+  return response;
+}
+
+Router::Router(std::vector<Token> tokens) : tokens_(std::move(tokens)) {
   add({.method = "GET",
        .path = "/healthz",
        .handler = [](const Request&) { return status_ok(); },
@@ -93,8 +130,9 @@ void Router::add_metrics(std::function<void(MetricsText&)> write) { metrics_.pus
 const Route* Router::find(const Request& request, Response& refusal) {
   const std::string_view path = request.path();
   const Route* found = nullptr;  // a route of the path: the one of the method, if there is one
+  std::vector<std::string_view> parts;
   for (const Route& route : routes_)
-    if (route.path == path && (found == nullptr || accepts(route, request.method))) found = &route;
+    if (fits(route.path, path, parts) && (found == nullptr || accepts(route, request.method))) found = &route;
   refusal = check(found, request);
   if (refusal.status == 200) return found;
   count(found != nullptr ? found->path : kOther, refusal.status);
@@ -102,7 +140,8 @@ const Route* Router::find(const Request& request, Response& refusal) {
 }
 
 Response Router::check(const Route* route, const Request& request) const {
-  if ((route == nullptr || !route->open) && has_token() && !bears_token(request.authorization, token_))
+  const Token* const token = find_token(tokens_, request.authorization, request.cookies);
+  if ((route == nullptr || !route->open) && has_token() && token == nullptr)
     return error_response(401,
                           "this server is for those who have its token: send 'Authorization: Bearer TOKEN'");
   if (route == nullptr) {
@@ -113,7 +152,7 @@ Response Router::check(const Route* route, const Request& request) const {
   if (!accepts(*route, request.method)) {
     std::string methods;
     for (const Route& each : routes_)
-      if (each.path == route->path)
+      if (std::vector<std::string_view> parts; fits(each.path, request.path(), parts))
         methods += (methods.empty() ? "" : ", ") + each.method + (each.method == "GET" ? ", HEAD" : "");
     Response response = error_response(405, fmt::format("{} is for {}", route->path, methods));
     response.allow = std::move(methods);
@@ -123,10 +162,23 @@ Response Router::check(const Route* route, const Request& request) const {
     return error_response(
         415, fmt::format("the content type is '{}'; send JSON, as 'Content-Type: application/json'",
                          shown(request.content_type)));
+  if (route->acts && token != nullptr && !token->may_act)
+    return error_response(403,
+                          fmt::format("the token of '{}' is a viewer's, which may look and change nothing: "
+                                      "an administrator's token may",
+                                      token->name));
+  if (route->acts && request.action.empty())
+    return error_response(
+        403,
+        "this changes something, so the request needs the field 'X-Modelet-Action: yes', which "
+        "pages of other sites cannot send");
   return {};
 }
 
-Response Router::handle(const Route& route, const Request& request) {
+Response Router::handle(const Route& route, const Request& received) {
+  Request request = received;
+  request.token = find_token(tokens_, request.authorization, request.cookies);
+  fits(route.path, request.path(), request.parts);
   ++in_flight_;
   const Stopwatch watch;
   Response response;

@@ -36,9 +36,9 @@ namespace protocol = boost::beast::http;
 using asio::ip::tcp;
 using Failure = boost::system::error_code;
 
-tcp::endpoint endpoint_of(const std::string& listen) {
-  if (const auto endpoint = parse_endpoint(listen)) return *endpoint;
-  throw UsageError("--listen " + listen +
+tcp::endpoint endpoint_of(const ServerOptions& options) {
+  if (const auto endpoint = parse_endpoint(options.listen)) return *endpoint;
+  throw UsageError(options.listen_option + " " + options.listen +
                    ": ADDRESS:PORT is expected, for example 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080");
 }
 
@@ -76,18 +76,18 @@ ServerOptions with_share(ServerOptions options) {
   return options;
 }
 
-void listen_at(tcp::acceptor& acceptor, const std::string& listen, bool has_token) {
-  const tcp::endpoint endpoint = endpoint_of(listen);
+void listen_at(tcp::acceptor& acceptor, const ServerOptions& options, bool has_token) {
+  const tcp::endpoint endpoint = endpoint_of(options);
   if (!has_token && !endpoint.address().is_loopback())
     throw UsageError(
-        "--listen " + listen +
-        ": other machines can reach this address: give --token-file FILE, or listen on 127.0.0.1");
+        fmt::format("{} {}: other machines can reach this address: give {} FILE, or listen on 127.0.0.1",
+                    options.listen_option, options.listen, options.token_option));
   Failure failure;
   acceptor.open(endpoint.protocol(), failure);
   if (!failure) acceptor.set_option(asio::socket_base::reuse_address(true), failure);
   if (!failure) acceptor.bind(endpoint, failure);
   if (!failure) acceptor.listen(asio::socket_base::max_listen_connections, failure);
-  if (failure) throw Error(listen + ": cannot listen there: " + failure.message());
+  if (failure) throw Error(options.listen + ": cannot listen there: " + failure.message());
 }
 
 std::string text_of(const tcp::endpoint& endpoint) {
@@ -330,7 +330,10 @@ class Server::Implementation::Connection : public std::enable_shared_from_this<C
             .target = view(message.target()),
             .content_type = view(message[protocol::field::content_type]),
             .authorization = view(message[protocol::field::authorization]),
-            .body = message.body()};
+            .body = message.body(),
+            .cookies = view(message[protocol::field::cookie]),
+            .if_none_match = view(message[protocol::field::if_none_match]),
+            .action = view(message["X-Modelet-Action"])};
   }
 
   void end_reading() {
@@ -379,6 +382,13 @@ class Server::Implementation::Connection : public std::enable_shared_from_this<C
     response_.set(protocol::field::server, std::string("modelet/") + kVersion);
     response_.set(protocol::field::content_type,
                   boost::beast::string_view(response.content_type.data(), response.content_type.size()));
+    // What a response contains is for the pages of this server alone, and these take nothing from elsewhere.
+    response_.set("Content-Security-Policy",
+                  "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'");
+    response_.set("X-Content-Type-Options", "nosniff");
+    response_.set("Referrer-Policy", "no-referrer");
+    for (const auto& [name, value] : response.fields)
+      response_.set(boost::beast::string_view(name.data(), name.size()), value);
     if (!response.allow.empty()) response_.set(protocol::field::allow, response.allow);
     if (response.status == 401) response_.set(protocol::field::www_authenticate, "Bearer");
     if (response.status == 503) response_.set(protocol::field::retry_after, "1");
@@ -436,12 +446,12 @@ class Server::Implementation::Connection : public std::enable_shared_from_this<C
 Server::Implementation::Implementation(Router& router, const ServerOptions& options)
     : router_(router),
       options_(with_share(options)),
-      on_loopback_(endpoint_of(options.listen).address().is_loopback()),
+      on_loopback_(endpoint_of(options).address().is_loopback()),
       context_(static_cast<int>(options.threads) + 1),
       acceptor_(asio::make_strand(context_)),
       grace_(acceptor_.get_executor()),
       pause_(acceptor_.get_executor()) {
-  listen_at(acceptor_, options.listen, router.has_token());
+  listen_at(acceptor_, options, router.has_token());
   endpoint_ = text_of(acceptor_.local_endpoint());
   accept();
   // One more than may handle requests of slow routes, so that one is always there for the rest.
@@ -624,10 +634,10 @@ bool Server::Implementation::stop() {
   return join();
 }
 
-void check_listening(const std::string& listen, bool has_token) {
+void check_listening(const ServerOptions& options, bool has_token) {
   asio::io_context context;
   tcp::acceptor acceptor(context);
-  listen_at(acceptor, listen, has_token);
+  listen_at(acceptor, options, has_token);
 }
 
 Server::Server(Router& router, const ServerOptions& options)

@@ -29,7 +29,9 @@ namespace modelet::comm::http {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:8080";  // ADDRESS:PORT; port 0: any free port
-  unsigned threads = 1;                   // that handle requests of slow routes at a time
+  // The options of the program that say where to listen, and which tokens there are.
+  std::string listen_option = "--listen", token_option = "--token-file";
+  unsigned threads = 1;  // that handle requests of slow routes at a time
   size_t connections = 1024;
   size_t connections_per_address = 0;                    // 0: half of `connections`
   std::vector<std::string> hosts;                        // further names for a server on a loopback address
@@ -41,7 +43,7 @@ struct ServerOptions {
 };
 
 // Throws what the constructor of a server throws now. For programs that have much to do before they have one.
-void check_listening(const std::string& listen, bool has_token);
+void check_listening(const ServerOptions& options, bool has_token);
 
 class Server {
  public:

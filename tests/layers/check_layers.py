@@ -32,7 +32,7 @@ FOLDERS = {
                    "node_agent/train/evaluation", "node_agent/train/recipe", "node_agent/train",
                    "node_agent/snapshots", "node_agent/agent/core", "node_agent/agent/job", "node_agent/agent"],
     "scheduler": ["scheduler/access", "scheduler/plan", "scheduler/ledger", "scheduler/core/values",
-                  "scheduler/core/run", "scheduler/core", "scheduler/server",
+                  "scheduler/core/run", "scheduler/core", "scheduler/dashboard", "scheduler/server",
                   "scheduler/client", "scheduler/client/launch", "scheduler/cli/options", "scheduler/cli/model", "scheduler/cli/serve", "scheduler/cli/pool",
                   "scheduler/cli/verbs", "scheduler/cli"],
     "python": ["python/native"],

@@ -9,29 +9,13 @@
 #include "scheduler/cli/options/output.h"
 #include "scheduler/cli/pool/pool_options.h"
 #include "scheduler/client/pool_client.h"
+#include "scheduler/core/status_json.h"
 #include "scheduler/plan/bytes_text.h"
 
 namespace modelet::cli {
 namespace {
 
 using comm::control::NodeStatusT;
-using nlohmann::json;
-
-json to_json(const NodeStatusT& node) {
-  return {{"name", node.name},
-          {"version", node.version},
-          {"cores", node.cores},
-          {"memory_bytes", node.memory_bytes},
-          {"gflops", node.gflops},
-          {"bf16_gflops", node.bf16_gflops},
-          {"memory_gbps", node.memory_gbps},
-          {"run", node.run},
-          {"step", node.step},
-          {"silent_seconds", node.silent_seconds},
-          {"compute_seconds", node.compute_seconds},
-          {"wait_share", node.wait_share},
-          {"draining", node.draining}};
-}
 
 std::string work_text(const NodeStatusT& node) {
   const std::string run = node.run == 0 ? "free" : std::to_string(node.run);
@@ -41,7 +25,7 @@ std::string work_text(const NodeStatusT& node) {
 
 void print_nodes(const comm::control::NodeListT& list, bool as_json) {
   if (as_json) {
-    for (const auto& node : list.nodes) print_line(to_json(*node));
+    for (const auto& node : list.nodes) print_line(scheduler::to_json(*node));
     return;
   }
   Table table({{"node", 9, false, 12},

@@ -27,6 +27,7 @@
 #include "scheduler/client/pool_client.h"
 #include "scheduler/client/run_on_pool.h"
 #include "scheduler/core/core.h"
+#include "scheduler/core/status_json.h"
 #include "shard/modelet/checkpoint/folders.h"
 
 namespace modelet::cli {
@@ -36,30 +37,6 @@ using comm::control::RunStatusT;
 using nlohmann::json;
 
 constexpr int kLookAgain = 500;  // milliseconds
-
-json to_json(const RunStatusT& run) {
-  return {{"run", run.run},
-          {"name", run.name},
-          {"submitter", run.submitter},
-          {"state", scheduler::state_name(run.state)},
-          {"detail", run.detail},
-          {"step", run.step},
-          {"nodes", run.node_names},
-          {"seconds", run.seconds},
-          {"submitted", run.submitted},
-          {"epoch", run.epoch},
-          {"stable_step", run.stable_step},
-          {"recoveries", run.recoveries},
-          {"replans", run.replans},
-          {"straggler", run.straggler},
-          {"straggler_excess", run.straggler_excess},
-          {"parent", run.parent},
-          {"task", run.task},
-          {"tasks", run.tasks},
-          {"tasks_done", run.tasks_done},
-          {"tasks_at_work", run.tasks_at_work},
-          {"seconds_left", run.seconds_left}};
-}
 
 // "2026-11-25 16:40" of "2026-11-25T16:40:07Z".
 std::string minute_of(const std::string& time) {
@@ -88,7 +65,7 @@ void list(const PoolOptions& options) {
   std::ranges::stable_sort(list.runs, {},
                            [](const auto& run) { return run->parent == 0 ? run->run : run->parent; });
   if (options.json) {
-    for (const auto& run : list.runs) print_line(to_json(*run));
+    for (const auto& run : list.runs) print_line(scheduler::to_json(*run));
     return;
   }
   Table table({{"run", 9},
@@ -119,7 +96,7 @@ void watch(const PoolOptions& options) {
 
 void stop(const PoolOptions& options) {
   const RunStatusT status = PoolClient(options.address()).stop(options.run);
-  if (options.json) return print_line(to_json(status));
+  if (options.json) return print_line(scheduler::to_json(status));
   std::cout << fmt::format("run {} {}{}{}\n", status.run, scheduler::state_name(status.state),
                            status.detail.empty() ? "" : ": ", status.detail);
 }

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/system/file.h"
@@ -57,20 +59,20 @@ class Signals {
 };
 
 void serve(ServeOptions options) {
-  std::string token;
-  if (!options.token_file.empty()) token = comm::http::read_token_file(options.token_file);
+  std::vector<comm::http::Token> tokens;
+  if (!options.token_file.empty()) tokens.push_back({comm::http::read_token_file(options.token_file)});
   constexpr uint64_t kFiles = 64;  // of the model, a newer one, and the server
   require_descriptors(kFiles + 1, "modelet serve");
   if (const uint64_t room = descriptor_limit() - kFiles; room < options.http.connections) {
     options.http.connections = room;
     log_warning("--connections is {}: this process may have {} files open (ulimit -n)", room, room + kFiles);
   }
-  comm::http::check_listening(options.http.listen, !token.empty());  // a large model takes long to load
+  comm::http::check_listening(options.http, !tokens.empty());  // a large model takes long to load
   if (options.http.threads == 0) options.http.threads = agent::usable_cores();
   options.model.proba = !options.no_probabilities;
   options.model.threads = options.http.threads;
   ModelHolder models(options.model, Seconds(options.reload_seconds));
-  comm::http::Router router(token);
+  comm::http::Router router(std::move(tokens));
   const Service service(models, options.limits, router);
   comm::http::Server server(router, options.http);
   {

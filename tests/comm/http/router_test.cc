@@ -74,7 +74,7 @@ TEST_F(RouterTest, ByMethodAndPath) {
 }
 
 TEST_F(RouterTest, ATokenForAllButHealth) {
-  Router router(kToken);
+  Router router({{.secret = kToken}});
   add_routes(router);
   for (const std::string& authorization : {"Bearer " + kToken, "bearer " + kToken, "BEARER " + kToken})
     EXPECT_EQ(send(router, request("GET", "/words", authorization)).status, 200u) << authorization;
@@ -87,6 +87,39 @@ TEST_F(RouterTest, ATokenForAllButHealth) {
   EXPECT_EQ(send(router, request("GET", "/readyz")).status, 200u);
   router.end();
   EXPECT_EQ(send(router, request("GET", "/readyz")).status, 503u);
+}
+
+TEST_F(RouterTest, NamesInPaths) {
+  Router router;
+  const auto joined = [](const Request& request) {
+    std::string text;
+    for (const std::string_view part : request.parts) text += std::string(part) + ";";
+    return Response{.body = text};
+  };
+  router.add({.method = "GET", .path = "/runs/{run}", .handler = joined});
+  router.add({.method = "GET", .path = "/runs/{run}/logs/{node}", .handler = joined});
+  router.add({.method = "POST", .path = "/runs/{run}/logs/{node}", .handler = joined});
+  EXPECT_EQ(send(router, request("GET", "/runs/17?after=3")).body, "17;");
+  EXPECT_EQ(send(router, request("GET", "/runs/17/logs/a.b-c")).body, "17;a.b-c;");
+  EXPECT_EQ(send(router, request("PUT", "/runs/17/logs/a")).allow, "GET, HEAD, POST");
+  for (const char* other :
+       {"/runs/", "/runs", "/runs/1/", "/runs//logs/a", "/runs/1/logs", "/runs/1/logs/a/b"})
+    EXPECT_EQ(send(router, request("GET", other)).status, 404u) << other;
+  EXPECT_THAT(send(router, request("GET", "/metrics")).body, HasSubstr(R"(path="/runs/{run}",code="200"} 1)"))
+      << "the metrics of any number of runs are as many lines";
+}
+
+TEST_F(RouterTest, Queries) {
+  const Request request{.target = "/x?a=1&b=%2f+%zz&c&a=2&d="};
+  EXPECT_EQ(request.query("a"), "1");
+  EXPECT_EQ(request.query("b"), "/ %zz");
+  EXPECT_EQ(request.query("c"), "");
+  EXPECT_EQ(request.query("d"), "");
+  EXPECT_EQ(request.query("e"), std::nullopt);
+  EXPECT_EQ(Request{.target = "/x"}.query("x"), std::nullopt);
+  EXPECT_EQ(Request{.target = "/x?a=%"}.query("a"), "%");
+  EXPECT_EQ(Request{.target = "/x?a=%4"}.query("a"), "%4");
+  EXPECT_EQ(Request{.target = "/x?a=%41"}.query("a"), "A");
 }
 
 TEST_F(RouterTest, ErrorsAreResponses) {

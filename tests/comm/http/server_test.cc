@@ -115,7 +115,7 @@ class ServerTest : public testing::Test {
   void start(ServerOptions options = {}, const std::string& token = "") {
     release();
     server_.reset();
-    router_.emplace(token);
+    router_.emplace(token.empty() ? std::vector<Token>() : std::vector<Token>{{.secret = token}});
     router_->add({.method = "POST",
                   .path = "/v1/words",
                   .handler =
@@ -439,15 +439,16 @@ TEST_F(ServerTest, ServersEndWithTheirRequests) {
 
 TEST_F(ServerTest, Addresses) {
   start();
-  Router open, closed("0123456789abcdefghij");
+  Router open, closed({{.secret = "0123456789abcdefghij"}});
   const std::string taken = server_->endpoint().substr(std::string("http://").size());
   EXPECT_THAT(error_of([&] { Server(open, {.listen = taken}); }), HasSubstr("cannot listen there"));
-  EXPECT_THAT(error_of([&] { check_listening(taken, false); }), HasSubstr("cannot listen there"));
+  EXPECT_THAT(error_of([&] { check_listening({.listen = taken}, false); }), HasSubstr("cannot listen there"));
   for (const char* listen : {"8080", "127.0.0.1", "example.org:80", "127.0.0.1:65536", "127.0.0.1:", ""})
     EXPECT_THAT(error_of([&] { Server(closed, {.listen = listen}); }), HasSubstr("ADDRESS:PORT")) << listen;
   for (const char* listen : {"0.0.0.0:0", "[::]:0"}) {
     EXPECT_THAT(error_of([&] { Server(open, {.listen = listen}); }), HasSubstr("--token-file")) << listen;
-    EXPECT_THAT(error_of([&] { check_listening(listen, false); }), HasSubstr("--token-file")) << listen;
+    EXPECT_THAT(error_of([&] { check_listening({.listen = listen}, false); }), HasSubstr("--token-file"))
+        << listen;
   }
   const Server everywhere(closed, {.listen = "0.0.0.0:0"});
   const Server named(open, {.listen = "localhost:0"});

@@ -1,0 +1,49 @@
+#include "scheduler/core/status_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "scheduler/core/run/run.h"
+
+namespace modelet::scheduler {
+
+nlohmann::json to_json(const comm::control::NodeStatusT& node) {
+  return {{"name", node.name},
+          {"version", node.version},
+          {"cores", node.cores},
+          {"memory_bytes", node.memory_bytes},
+          {"gflops", node.gflops},
+          {"bf16_gflops", node.bf16_gflops},
+          {"memory_gbps", node.memory_gbps},
+          {"run", node.run},
+          {"step", node.step},
+          {"silent_seconds", node.silent_seconds},
+          {"compute_seconds", node.compute_seconds},
+          {"wait_share", node.wait_share},
+          {"draining", node.draining}};
+}
+
+nlohmann::json to_json(const comm::control::RunStatusT& run) {
+  return {{"run", run.run},
+          {"name", run.name},
+          {"submitter", run.submitter},
+          {"state", state_name(run.state)},
+          {"detail", run.detail},
+          {"step", run.step},
+          {"nodes", run.node_names},
+          {"seconds", run.seconds},
+          {"submitted", run.submitted},
+          {"epoch", run.epoch},
+          {"stable_step", run.stable_step},
+          {"recoveries", run.recoveries},
+          {"replans", run.replans},
+          {"straggler", run.straggler},
+          {"straggler_excess", run.straggler_excess},
+          {"parent", run.parent},
+          {"task", run.task},
+          {"tasks", run.tasks},
+          {"tasks_done", run.tasks_done},
+          {"tasks_at_work", run.tasks_at_work},
+          {"seconds_left", run.seconds_left}};
+}
+
+}  // namespace modelet::scheduler
