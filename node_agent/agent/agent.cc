@@ -209,7 +209,7 @@ void Agent::run() {
 void Agent::notify_owner() {
   if (!options_.on_beat) return;
   const uint64_t steps = steps_before_ + (runner_ ? runner_->steps_here() : 0);
-  Beat beat{.done = steps - std::exchange(steps_reported_, steps)};
+  Beat beat{.done = steps - std::exchange(steps_reported_, steps), .registered = core_.is_registered()};
   if (runner_) {
     beat.run = runner_->run();
     beat.step = runner_->step();
@@ -364,7 +364,8 @@ void Agent::carry_out(const EndAgent& action) {
       log_error("{}", action.text);
       // Whoever starts programs again after a failure must do so for an agent that is to come back, and not for
       // one that was asked to end.
-      std::quick_exit(static_cast<int>(action.comes_back ? ExitCode::kFailed : ExitCode::kDone));
+      std::quick_exit(action.comes_back ? static_cast<int>(ExitCode::kFailed)
+                                        : options_.exit_code_when_asked);
   }
 }
 
@@ -402,12 +403,13 @@ std::optional<DataSource> Agent::data_source(const PrepareT& message) const {
   const auto id_of = [](const std::string& address) {
     return address.empty() ? std::nullopt : std::optional(comm::parse_content_id(address));
   };
-  return DataSource{.train = id_of(message.train_data),
-                    .test = id_of(is_task ? "" : message.test_data),  // towers are tested together, by who submitted
-                    .division = id_of(message.division),
-                    .server = with_port(options_.scheduler, message.data_port),
-                    .cache = options_.cache,
-                    .node = options_.name};
+  return DataSource{
+      .train = id_of(message.train_data),
+      .test = id_of(is_task ? "" : message.test_data),  // towers are tested together, by who submitted
+      .division = id_of(message.division),
+      .server = with_port(options_.scheduler, message.data_port),
+      .cache = options_.cache,
+      .node = options_.name};
 }
 
 }  // namespace modelet::agent

@@ -42,7 +42,8 @@ struct AgentOptions {
   uint64_t snapshot_bytes = uint64_t{32} << 30;  // limit of the snapshots that it holds
   std::filesystem::path local_store = {};    // the scheduler's, if on this machine; empty: its port is used
   CacheOptions cache = {.folder = "cache"};  // for data that the scheduler sends
-  double leave_seconds = 60;  // how long it works on, unless it is released, when asked to leave
+  double leave_seconds = 60;     // how long it works on, unless it is released, when asked to leave
+  int exit_code_when_asked = 0;  // of a process that ends, because it was asked to, while its job does not
   JobFactory make_job;
   LogTail* log = nullptr;        // passed on to the scheduler; must outlive the agent. Null: nothing is
   Throttle* throttle = nullptr;  // for all jobs; must outlive the agent. Null: all threads, always

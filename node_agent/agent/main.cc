@@ -16,6 +16,7 @@
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/system/program.h"
+#include "base/system/service_notice.h"
 #include "base/system/wake_event.h"
 #include "node_agent/agent/agent.h"
 #include "node_agent/machine/capacity.h"
@@ -42,7 +43,10 @@ constexpr const char* kExamples = R"(Examples:
 The owner of the machine comes first: when others want its cores, the agent uses fewer, or none. With --dedicated not.
 Ctrl-C or SIGTERM: the agent works on until its run can go on without it, then leaves; a second one ends its part at once.
 What an agent takes of a machine, what it reads and writes, and a systemd unit: docs/pool.md.
-Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
+  modelet-agent --config agent.toml --exit-code-when-asked 75
+                                                     a batch system takes the job of an agent that it ended for undone
+Exit codes: 0 asked to end (Ctrl-C, SIGTERM, a notice; or --exit-code-when-asked), 1 failed while running, 2 bad arguments
+or configuration file. Under systemd (Type=notify) the unit is active once the agent is in the pool.)";
 
 constexpr double kMebi = 1024.0 * 1024.0;
 
@@ -157,8 +161,27 @@ uint64_t offered_again(uint64_t first) {
   return usable ? std::clamp(usable->bytes, first / 2, first) : first;  // not known: the owner said how much
 }
 
+// Tells the service manager how the agent is doing. It is ready, in systemd's words active, once it is in the pool.
+void tell_manager(modelet::ServiceNotice& notice, const Beat& beat, const std::string& scheduler,
+                  bool end_is_near) {
+  if (beat.registered) notice.ready();
+  if (end_is_near) notice.stopping();
+  if (!beat.registered)
+    notice.status("looks for the scheduler at " + scheduler);
+  else if (beat.run != 0)
+    notice.status("works for run " + std::to_string(beat.run));
+  else
+    notice.status("free: waits for a run");
+}
+
 void lend(AgentOptions options, const Preferences& preferences, const Lending& lending) {
   End end;
+  modelet::ServiceNotice notice;
+  const auto tell = [&notice, &end, scheduler = options.scheduler.endpoint](const Beat& beat) {
+    tell_manager(notice, beat, scheduler, end.is_near());
+  };
+  tell(Beat{});
+  options.on_beat = tell;
   if (lending.dedicated) {
     stay(options, nullptr, lending, end);
     return;
@@ -169,9 +192,17 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
                       .work_dir = options.work_dir,
                       .threads = options.cores,
                       .preferences = preferences,
-                      .bytes_sent = [sending = options.sending] { return sending->total(); }});
+                      .bytes_sent = [sending = options.sending] { return sending->total(); },
+                      .on_away =
+                          [&notice](const std::string& reason) {
+                            notice.ready();  // the service does what its owner wants
+                            notice.status("away from the pool: " + reason);
+                          }});
   options.throttle = &owner.throttle();
-  options.on_beat = [&owner](const Beat& beat) { owner.count(beat); };
+  options.on_beat = [&owner, tell](const Beat& beat) {
+    owner.count(beat);
+    tell(beat);
+  };
   const uint64_t most_memory = options.memory_bytes;
   for (bool returns = false; !end.is_near() && owner.wait_until_wanted(end.fd()); returns = true) {
     if (returns) options.memory_bytes = offered_again(most_memory);
@@ -260,6 +291,12 @@ int main(int argc, char** argv) {
          "without it and lose nothing")
       ->capture_default_str()
       ->check(modelet::number_between(0.1, 86400.0));
+  app.add_option(
+         "--exit-code-when-asked", options.exit_code_when_asked,
+         "exit code of an agent that was asked to end (SIGTERM, Ctrl-C, a notice), for batch systems that "
+         "start again what did not end with 0")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 255));
   app.add_option("--preferences", lending.preferences,
                  "file that says what the owner lends of this machine, and when");
   app.add_flag("--dedicated", lending.dedicated,
@@ -292,7 +329,8 @@ int main(int argc, char** argv) {
   app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
       ->configurable(false);
 
-  return modelet::run_program(app, argc, argv, [&] {
+  bool left = false;
+  const int code = modelet::run_program(app, argc, argv, [&] {
     if (options.work_dir.empty()) options.work_dir = default_work_dir(options.name);
     options.work_dir = std::filesystem::absolute(options.work_dir);
     if (status && !request.empty())
@@ -324,6 +362,8 @@ int main(int argc, char** argv) {
       make_notice_source(lending.notice, {.address = lending.notice_address});  // only to check it
     complete_offer(options, preferences);
     limit_memory(preferences, options.cores);
-    lend(std::move(options), preferences, lending);
+    lend(options, preferences, lending);
+    left = true;
   });
+  return left ? options.exit_code_when_asked : code;
 }

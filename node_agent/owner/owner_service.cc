@@ -99,11 +99,16 @@ bool OwnerService::Attendance::asked_to_leave() const {
 }
 
 bool OwnerService::wait_until_wanted(int stop_fd) {
-  for (bool logged = false;; logged = true) {
+  for (bool told = false;; told = true) {
+    std::string reason;
     {
       const std::lock_guard lock(mutex_);
       if (!allowance_.leave) return true;
-      if (!logged) log_info("away from the pool until the machine is lent again: {}", allowance_.reason);
+      reason = allowance_.reason;
+    }
+    if (!told) {
+      log_info("away from the pool until the machine is lent again: {}", reason);
+      options_.on_away(reason);
     }
     pollfd stop{stop_fd, POLLIN, 0};
     if (::poll(&stop, 1, 200) > 0) return false;

@@ -32,6 +32,8 @@ struct OwnerOptions {
   uint32_t threads = 1;  // what a run uses if nobody else wants the machine
   Preferences preferences;
   std::function<uint64_t()> bytes_sent = [] { return 0; };  // sent to other agents so far
+  // Called by wait_until_wanted() when it begins to wait.
+  std::function<void(const std::string& reason)> on_away = [](const std::string&) {};
 };
 
 class OwnerService {

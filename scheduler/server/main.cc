@@ -15,6 +15,7 @@
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/system/program.h"
+#include "base/system/service_notice.h"
 #include "scheduler/ledger/ledger.h"
 #include "scheduler/server/server.h"
 
@@ -188,9 +189,13 @@ int main(int argc, char** argv) {
     const modelet::StopSignals signals([&server] { server.request_stop(); });
     if (!state.empty() && server.data_port() != options.former_data_port)
       write_line(std::filesystem::path(state) / kPortFile, std::to_string(server.data_port()));
+    modelet::ServiceNotice notice;
     modelet::log_info("listening on {}", server.endpoint());
     if (!endpoint_file.empty()) write_line(endpoint_file, server.endpoint());
+    notice.ready();
+    notice.status("listens at " + server.endpoint());
     server.run();
+    notice.stopping();
     modelet::log_info("stopped");
   });
 }

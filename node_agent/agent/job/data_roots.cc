@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "base/error.h"
@@ -42,8 +43,15 @@ bool is_regular_beneath(const fs::path& root, const fs::path& path) {
 }  // namespace
 
 DataRoots::DataRoots(std::vector<fs::path> folders) : folders_(std::move(folders)) {
-  for (const fs::path& folder : folders_)
+  for (const fs::path& folder : folders_) {
     if (!fs::is_directory(folder)) throw UsageError(folder.string() + ": is not a folder (--data-root)");
+    if (open_beneath(folder, ".").get() < 0 && (errno == ENOSYS || errno == EPERM))
+      throw UsageError(
+          errno_text("openat2") +
+          ": agents open the data of runs beneath a --data-root with this system call (Linux 5.6), and "
+          "here it is forbidden. In a systemd unit leave out RestrictSUIDSGID=yes, in a container allow "
+          "openat2 in the seccomp profile; or leave out --data-root, and the scheduler's --store sends the data");
+  }
 }
 
 void DataRoots::check_file(const char* key, const fs::path& path) const {

@@ -2,9 +2,19 @@
 #include "node_agent/agent/job/data_roots.h"
 
 #include <gmock/gmock.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <vector>
 
@@ -103,6 +113,38 @@ TEST_F(DataRootsTest, WhatWasFetchedIsTheAgentsOwn) {
 
 TEST_F(DataRootsTest, ARootIsAFolder) {
   EXPECT_THROW(DataRoots({top / "data", top / "nowhere"}), UsageError);
+}
+
+// From now on this process may not call openat2, as under RestrictSUIDSGID=yes. Returns false if the kernel has no
+// such filters.
+bool forbid_openat2() {
+  std::array<sock_filter, 4> program{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                                      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+                                      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                                      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST_F(DataRootsTest, ASystemCallThatIsForbiddenIsNamedBeforeAnyRun) {
+  const auto start = [this](const std::vector<fs::path>& folders) {
+    if (!forbid_openat2()) std::_Exit(77);
+    try {
+      const DataRoots made(folders);
+    } catch (const UsageError& error) {
+      std::fputs(error.what(), stderr);
+      std::_Exit(2);
+    }
+    std::_Exit(0);
+  };
+  const auto ends_with = [](int code) {
+    return [code](int status) {
+      return WIFEXITED(status) && (WEXITSTATUS(status) == code || WEXITSTATUS(status) == 77);
+    };
+  };
+  EXPECT_EXIT(start(roots), ends_with(2), "openat2.*RestrictSUIDSGID|^$");
+  EXPECT_EXIT(start({}), ends_with(0), "") << "without data roots it is not needed";
 }
 
 }  // namespace
