@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -165,6 +166,21 @@ TEST_F(DashboardTest, ThePage) {
   EXPECT_EQ(page.body, asset_named("index.html")->text);
   EXPECT_EQ(get("/", field(page, "ETag")).status, 304u);
   EXPECT_EQ(asset_named("nothing"), nullptr);
+}
+
+// Also what one of its files names in another one: a name that is not embedded would be asked for in vain.
+TEST_F(DashboardTest, ThePageHasAllItsFiles) {
+  const std::regex named("(?:src=|href=|from )[\"'](?:\\./)?([a-z][\\w./-]*)[\"']");
+  size_t found = 0;
+  for (const Asset& asset : assets()) {
+    const std::string text(asset.text);
+    for (std::sregex_iterator each(text.begin(), text.end(), named), end; each != end; ++each, ++found)
+      EXPECT_EQ(get("/" + (*each)[1].str()).status, 200u) << asset.name << " names " << (*each)[1];
+    EXPECT_EQ(text.find("https://"), text.rfind("https://github.com/leeoniya/uPlot"))
+        << asset.name << " names another site";
+  }
+  EXPECT_GT(found, 10u);
+  EXPECT_EQ(asset_named("uplot.js")->type, "text/javascript; charset=utf-8");
 }
 
 TEST_F(DashboardTest, Actions) {

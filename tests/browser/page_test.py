@@ -1,0 +1,398 @@
+"""The page of a pool in a real browser. Run by run.sh, which brings the browser, or by ctest, which skips it without one.
+
+The page gets its JSON from mock_pool.py.
+"""
+import io
+import json
+import os
+import pathlib
+import re
+import sys
+import time
+import unittest
+
+from mock_pool import MockPool, MockServer
+
+SKIPPED = 77  # for ctest
+INSTALLED = pathlib.Path(__file__).resolve().parents[2] / "build/browser"  # by run.sh
+AXE = INSTALLED / "package/axe.min.js"
+PICTURES = os.environ.get("MODELET_PICTURES")  # a folder for pictures of the documents
+PHONE, DESK = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
+FIRST_PAINT_MS, UPDATE_MS = 1000, 100
+
+
+def browser_path():
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        for folder in os.environ["PATH"].split(":"):
+            if os.access(f"{folder}/{name}", os.X_OK):
+                return f"{folder}/{name}"
+    return None
+
+
+try:
+    from playwright.sync_api import expect, sync_playwright
+except ImportError:
+    sync_playwright = None
+    python = INSTALLED / "venv/bin/python"
+    if __name__ == "__main__" and python.exists() and pathlib.Path(sys.prefix) != INSTALLED / "venv":
+        os.execv(python, [str(python), "-B", *sys.argv])
+
+
+class BrowserTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.playwright = sync_playwright().start()
+        cls.browser = cls.playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        cls.addClassCleanup(cls.playwright.stop)
+        cls.addClassCleanup(cls.browser.close)
+
+    def open(self, address, **options):
+        """A page of its own, which must not complain and must not ask anybody but its own server."""
+        context = self.browser.new_context(**{"viewport": DESK, "color_scheme": "light", "timezone_id": "UTC", **options})
+        self.addCleanup(context.close)
+        page = context.new_page()
+        complaints = []
+        page.on("console", lambda message: message.type in ("error", "warning") and complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: request.url.startswith(address.split("/?")[0].split("#")[0]) or complaints.append(request.url))
+        page.on("dialog", lambda dialog: dialog.accept())
+        self.addCleanup(lambda: self.assertEqual(complaints, self.expected_complaints))
+        self.expected_complaints = []
+        page.goto(address)
+        return page
+
+    def picture(self, page, name, height=900):
+        if PICTURES:
+            page.set_viewport_size({"width": 1100, "height": height})
+            page.wait_for_timeout(300)
+            self.save(page, name)
+
+    def save(self, page, name):
+        from PIL import Image
+        picture = Image.open(io.BytesIO(page.screenshot()))
+        picture.convert("RGB").quantize(64).save(f"{PICTURES}/{name}.png", optimize=True)
+
+
+class PageTest(BrowserTest):
+    nodes, runs = 8, 6
+
+    def setUp(self):
+        self.pool = MockPool(self.nodes, self.runs)
+        self.server = MockServer(self.pool)
+        self.addCleanup(self.server.close)
+
+    def view(self, hash_="#/", **options):
+        page = self.open(self.server.address + hash_, **options)
+        expect(page.locator("#connection")).to_have_text("live")
+        return page
+
+    def row(self, page, table, text):
+        return page.get_by_role("table", name=table).get_by_role("row").filter(has=page.get_by_text(text, exact=True))
+
+    def test_the_pool_in_one_line(self):
+        page = self.view()
+        expect(page.locator(".line")).to_have_text("8 nodes: 8 training · 2 runs at work · 1 waiting")
+        self.picture(page, "dashboard-pool", 1000)
+
+    def test_a_run_appears(self):
+        page = self.view("#/runs")
+        expect(page.get_by_role("table", name="runs").get_by_text("deps-77")).to_have_count(0)
+        with self.pool.lock:
+            self.pool.add_run(77, "running", ["node-007"])
+        expect(page.get_by_role("table", name="runs").get_by_text("deps-77")).to_be_visible()
+
+    def test_the_queue_says_what_a_run_waits_for(self):
+        page = self.view()
+        expect(self.row(page, "queue", "waits for 4 nodes; 1 is free")).to_contain_text("queued")
+
+    def test_a_curve_grows(self):
+        page = self.view("#/runs/7")
+        loss = page.get_by_role("img", name="Loss: loss")
+        expect(loss).to_have_attribute("aria-label", containing("at step 2000"))
+        before = self.pixels(page)
+        self.pool.train(7, 4000)
+        expect(loss).to_have_attribute("aria-label", containing("at step 4000"))
+        expect(page.get_by_role("img", name="Precision: P@1")).to_have_attribute("aria-label", containing("P@5 (dots) from"))
+        self.assertNotEqual(self.pixels(page), before)  # drawn, not only said
+
+    def pixels(self, page):
+        return page.evaluate("document.querySelector('.chart canvas').toDataURL()")
+
+    def test_steps_that_are_repeated_replace_the_earlier_ones(self):
+        self.pool.train(7, 1500)  # it goes on from step 1400
+        page = self.view("#/runs/7")
+        expect(page.get_by_role("img", name="Loss: loss")).to_have_attribute("aria-label", containing("at step 1500"))
+        page.get_by_text("Values of Loss").click()
+        expect(page.locator("figure").first.locator("tbody tr")).to_have_count(15)
+
+    def test_figures_of_a_run(self):
+        page = self.view("#/runs/7")
+        for title, text in (("step", "2,000 of 5,000"), ("time left", "2 min 00 s"), ("labels", "36,969"), ("recoveries", "0")):
+            expect(page.locator(f"dt:text-is('{title}') + dd")).to_have_text(text)
+        self.picture(page, "dashboard-run", 1250)
+
+    def test_a_killed_node_turns_red_and_its_run_goes_on(self):
+        page = self.view()
+        state = self.row(page, "nodes", "node-002").locator(".state")
+        expect(state).to_have_text("training 7")
+        colours = [state.evaluate("element => getComputedStyle(element).color")]
+        self.pool.lose("node-002")
+        expect(state).to_have_text("lost")
+        expect(state).to_have_attribute("data-sign", "✕")  # told without colour, too
+        red, green, blue = map(int, state.evaluate("element => getComputedStyle(element).color.match(/\\d+/g)")[:3])
+        self.assertGreater(red, 2 * max(green, blue))
+        self.assertNotIn(f"rgb({red}, {green}, {blue})", colours)
+        expect(self.row(page, "nodes", "node-002")).to_contain_text("start modelet-agent on its machine again")
+        page.get_by_role("table", name="runs at work").get_by_role("link", name="deps-7").click()
+        expect(page.locator(".marks")).to_contain_text("lost node-002")
+        expect(page.locator("svg .mark.regrouped")).to_have_count(1)
+
+    def test_the_slowest_node_is_named(self):
+        page = self.view("#/runs/7")
+        expect(page.get_by_text("node-001 is the slowest: 40 % longer than the others")).to_be_visible()
+        expect(page.locator(".times li")).to_have_count(4)
+
+    def test_placement(self):
+        page = self.view("#/runs/7")
+        expect(page.locator(".placement li").first).to_contain_text("12 modelets, 30.0 MiB")
+
+    def test_logs_open_and_grow(self):
+        self.pool.write_log(7, "node-001", "first line\n<b>not bold</b>\n")
+        page = self.view("#/runs/7")
+        page.get_by_text("Logs", exact=True).click()
+        page.get_by_label("node whose log is shown").select_option("node-001")
+        log = page.get_by_role("region", name="log", exact=True)
+        expect(log).to_have_text("first line\n<b>not bold</b>\n")
+        self.pool.write_log(7, "node-001", "second line\n")
+        expect(log).to_contain_text("second line")
+        self.assertEqual(log.locator("*").count(), 0)
+
+    def test_texts_of_others_are_no_html(self):
+        hostile = "<img src=x onerror=document.title='owned'>"
+        with self.pool.lock:
+            self.pool.runs[7].update(name=hostile, detail=hostile, submitter=hostile)
+            self.pool.nodes["node-000"].update(why=hostile, address=hostile)
+            self.pool.emit(7, {"event": "regrouped", "why": hostile, "epoch": 2, "step": 5, "nodes": []})
+        for hash_ in ("#/", "#/runs", "#/nodes", "#/runs/7", "#/compare?runs=7"):
+            page = self.view(hash_)
+            expect(page.locator("main")).to_contain_text(hostile)
+            self.assertEqual(page.locator("img[src]").count(), 0)
+            self.assertNotIn("owned", page.title())
+
+    def test_a_viewer_can_look_and_nothing_else(self):
+        with self.pool.lock:
+            self.pool.may_act = False
+        page = self.view("#/nodes")
+        expect(self.row(page, "nodes", "node-003")).to_be_visible()
+        expect(page.get_by_role("button", name="Drain")).to_have_count(0)
+        page.goto(self.server.address + "#/runs/7")
+        expect(page.get_by_role("heading", name="Run 7")).to_be_visible()
+        expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+
+    def test_an_administrator_drains_and_stops(self):
+        page = self.view("#/nodes")
+        page.get_by_role("button", name="Drain node-003", exact=True).click()
+        expect(self.row(page, "nodes", "node-003").locator(".state")).to_have_text("drained")
+        page.get_by_role("button", name="Undrain node-003").click()
+        expect(page.get_by_role("button", name="Drain node-003", exact=True)).to_be_visible()
+        page.goto(self.server.address + "#/runs/7")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator(".state").first).to_have_text("stopping")
+        self.assertEqual(self.pool.posts, ["/api/nodes/node-003/drain", "/api/nodes/node-003/undrain", "/api/runs/7/stop"])
+
+    def test_runs_are_compared(self):
+        page = self.view("#/runs")
+        for number in (2, 5):
+            page.get_by_label(f"Compare run {number}", exact=True).check()
+        page.get_by_role("button", name="Compare 2 runs").click()
+        expect(page.get_by_role("table", name="settings in which they differ").get_by_role("row", name="optimizer.learning_rate")).to_contain_text("0.005")
+        expect(page.get_by_role("img", name="Loss: ")).to_have_attribute("aria-label", containing("5 deps-5 (long dashes)"))
+        expect(page.get_by_role("img", name="Loss: ")).to_have_attribute("aria-label", containing("2 deps-2 (solid)"))
+        self.picture(page, "dashboard-compare", 900)
+
+    def test_a_cell_of_the_map_is_read_by_keyboard(self):
+        self.pool.lose("node-001")
+        page = self.view("#/nodes")
+        cells = page.locator(".heat canvas")
+        cells.focus()
+        page.keyboard.press("ArrowDown")
+        expect(page.locator(".heat .said")).to_contain_text("node-001, ")
+        for _ in range(60):
+            page.keyboard.press("ArrowRight")
+        expect(page.locator(".heat .said")).to_contain_text("not there")
+        page.keyboard.press("ArrowUp")
+        expect(page.locator(".heat .said")).to_contain_text("% of a step")
+
+    def test_without_a_server_the_page_says_so_and_recovers(self):
+        page = self.view()
+        port = self.server.http.server_port
+        self.server.close()
+        page.context.set_offline(True)
+        expect(page.locator("#connection")).to_contain_text("no connection", timeout=20000)
+        expect(page.locator(".line")).to_contain_text("8 nodes")  # what was last known stays
+        page.context.set_offline(False)
+        self.server = MockServer(self.pool, port)
+        expect(page.locator("#connection")).to_have_text("live", timeout=20000)
+        self.expected_complaints = AnyComplaints("net::ERR")
+
+    def test_a_run_that_does_not_exist(self):
+        page = self.view("#/compare?runs=99")
+        expect(page.get_by_text("run 99: there is no run 99")).to_be_visible()
+        self.expected_complaints = AnyComplaints("404")
+
+    def test_an_unchanged_pool_costs_nothing(self):
+        page = self.view()
+        statuses = []
+        page.on("response", lambda response: "api/pool" in response.url and statuses.append(response.status))
+        page.wait_for_timeout(3500)
+        self.assertGreaterEqual(len(statuses), 2)
+        self.assertEqual(set(statuses), {304})
+
+    def test_themes(self):
+        page = self.view()
+        background = lambda: page.evaluate("getComputedStyle(document.body).backgroundColor")
+        light = background()
+        page.get_by_role("button", name="Theme").click()
+        expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+        dark = background()
+        self.assertNotEqual(light, dark)
+        page.reload()
+        expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+        self.assertEqual(background(), dark)
+        page = self.view(color_scheme="dark")
+        self.assertEqual(page.evaluate("getComputedStyle(document.body).backgroundColor"), dark)
+
+    def test_on_a_phone_nothing_is_wider_than_the_screen(self):
+        with self.pool.lock:
+            self.pool.nodes["node-000"].update(name="a-node-with-a-very-long-name-indeed-and-more.example", why="x" * 90)
+            self.pool.runs[7]["name"] = "an_experiment_with_a_very_long_name_without_any_blank_in_it"
+        for hash_ in ("#/", "#/nodes", "#/runs", "#/runs/7", "#/compare?runs=1,2"):
+            page = self.view(hash_, viewport=PHONE, color_scheme="dark")
+            page.wait_for_timeout(500)
+            self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), PHONE["width"], hash_)
+            # Sections do not cut anything off either.
+            self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"), 0, hash_)
+            if hash_ == "#/" and PICTURES:
+                self.save(page, "dashboard-phone")
+
+    def test_accessibility(self):
+        if not AXE.exists():
+            self.skipTest("axe-core is not here: tests/browser/run.sh brings it")
+        self.pool.lose("node-001")
+        self.pool.write_log(7, "node-000", "a line\n")
+        for scheme in ("light", "dark"):
+            for hash_ in ("#/", "#/nodes", "#/runs", "#/runs/7", "#/compare?runs=1,2"):
+                page = self.view(hash_, color_scheme=scheme, bypass_csp=True)
+                page.wait_for_timeout(300)
+                for summary in page.locator("summary").all():
+                    summary.click()
+                page.wait_for_timeout(300)
+                page.evaluate(AXE.read_text())
+                found = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']})")
+                problems = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found["violations"]]
+                self.assertEqual(problems, [], f"{hash_} {scheme}")
+
+    def test_the_keyboard_is_enough(self):
+        page = self.view("#/nodes")
+        seen = []
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            seen.append(page.evaluate("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"))
+            if seen[-1] == "Drain node-001":
+                break
+        self.assertEqual(seen[:3], ["To the content", "Modelet", "Pool"])
+        page.keyboard.press("Enter")
+        expect(self.row(page, "nodes", "node-001").locator(".state")).to_have_text("drained")
+
+    def test_focus_survives_updates(self):
+        page = self.view("#/nodes")
+        button = page.get_by_role("button", name="Drain node-002", exact=True)
+        button.focus()
+        for step in (2100, 2200):
+            self.pool.train(7, step)
+            page.wait_for_timeout(1200)
+        expect(button).to_be_focused()
+
+
+class LargePoolTest(BrowserTest):
+    """200 nodes and 1,000 runs."""
+
+    def test_stays_fluid(self):
+        pool = MockPool(200, 1000)
+        server = MockServer(pool)
+        self.addCleanup(server.close)
+        for hash_ in ("#/", "#/nodes", "#/runs"):
+            painted = min(self.first_paint(server.address + hash_) for _ in range(3))  # other programs of the machine take time as well
+            self.assertLess(painted, FIRST_PAINT_MS)
+            page = self.open(server.address + hash_)
+            expect(page.locator("tbody tr").first).to_be_visible()
+            costs = page.context.new_cdp_session(page)
+            costs.send("Performance.enable")
+            updates, work = self.updates(page), self.work(costs)
+            deadline = time.monotonic() + 60
+            while self.updates(page) < updates + 5 and time.monotonic() < deadline:
+                with pool.lock:
+                    for number, run in pool.runs.items():
+                        if run["state"] == "running":
+                            pool.train(number, run["step"] + 10)
+                page.wait_for_timeout(500)
+            done = self.updates(page) - updates
+            self.assertGreaterEqual(done, 5)
+            each = 1000 * (self.work(costs) - work) / done
+            print(json.dumps({"view": hash_, "first paint, ms": round(painted), "update, ms": round(each, 1)}), file=sys.stderr)
+            self.assertLess(each, UPDATE_MS)
+            self.assertLess(page.locator("tbody tr").count(), 120)  # not all of them
+
+    def first_paint(self, address):
+        """Milliseconds until the page shows the first row of what the server knows."""
+        page = self.open(address)
+        expect(page.locator("tbody tr").first).to_be_visible()
+        found = page.evaluate("""new Promise((resolve) => new PerformanceObserver((list) => resolve(list.getEntries()[0].startTime))
+            .observe({type: 'paint', buffered: true}))""")
+        first = page.evaluate("(([entry]) => entry.startTime + entry.duration)(performance.getEntriesByName('modelet update'))")
+        page.context.close()
+        return max(found, first)
+
+    def updates(self, page):
+        return page.evaluate("performance.getEntriesByName('modelet update').length")
+
+    def work(self, costs):
+        """Seconds that the page took so far for its scripts, styles and layout."""
+        metrics = {each["name"]: each["value"] for each in costs.send("Performance.getMetrics")["metrics"]}
+        return metrics["ScriptDuration"] + metrics["LayoutDuration"] + metrics["RecalcStyleDuration"]
+
+    def test_the_rest_is_a_page_or_a_search_away(self):
+        server = MockServer(MockPool(200, 1000))
+        self.addCleanup(server.close)
+        page = self.open(server.address + "#/runs")
+        expect(page.get_by_role("status").filter(has_text="1 to 50 of 1041")).to_be_visible()
+        page.get_by_role("button", name="Next").click()
+        expect(page.get_by_role("status").filter(has_text="51 to 100 of 1041")).to_be_visible()
+        page.get_by_label("Search runs").fill("deps-777")
+        expect(page.get_by_role("table", name="runs").get_by_role("link", name="deps-777")).to_be_visible()
+        expect(page.get_by_role("status").filter(has_text="1 to 1 of 1")).to_be_visible()
+
+
+def containing(part):
+    """A pattern for a text that contains the part."""
+    return re.compile(re.escape(part))
+
+
+class AnyComplaints:
+    """Equal to a list of complaints that all contain a text."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __eq__(self, complaints):
+        return all(self.text in complaint for complaint in complaints)
+
+    def __repr__(self):
+        return f"complaints with '{self.text}'"
+
+
+if __name__ == "__main__":
+    if sync_playwright is None or browser_path() is None:
+        print("skipped: the page is tested with Playwright and Chromium, which tests/browser/run.sh installs")
+        sys.exit(SKIPPED)
+    unittest.main(verbosity=2)

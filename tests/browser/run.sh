@@ -1,0 +1,44 @@
+#!/bin/bash
+# Tests the page of a pool in Chromium. Installs what is missing: the packages chromium and python3-venv (apt, through sudo when
+# not root), and into build/browser Playwright, Pillow, which makes
+# pictures small, and axe-core, which checks accessibility. A second run installs nothing.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+usage() {
+  cat <<USAGE
+usage: tests/browser/run.sh [--pictures] [-h] [TEST...]
+  --pictures   also make the pictures of docs/images
+  TEST         as PageTest.test_a_curve_grows; default: all
+USAGE
+}
+
+while (($# > 0)); do
+  case $1 in
+    --pictures) mkdir -p docs/images; export MODELET_PICTURES=$PWD/docs/images; shift ;;
+    -h | --help) usage; exit 0 ;;
+    -*) echo "tests/browser/run.sh: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
+    *) break ;;
+  esac
+done
+
+readonly playwright=1.65.2 pillow=13.0.0 axe=4.14.1 folder=build/browser
+missing=()
+command -v chromium >/dev/null || missing+=(chromium)
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+command -v npm >/dev/null || missing+=(npm)
+if ((${#missing[@]} > 0)); then
+  as_root=()
+  ((EUID == 0)) || as_root=(sudo)
+  "${as_root[@]}" apt-get install --yes --no-install-recommends "${missing[@]}"
+fi
+mkdir -p "$folder"
+if [[ $(cat "$folder/version" 2>/dev/null) != "$playwright $pillow $axe" ]]; then
+  rm -rf "${folder:?}"/*
+  python3 -m venv "$folder/venv"
+  "$folder/venv/bin/pip" install --quiet --disable-pip-version-check "playwright==$playwright" "pillow==$pillow"
+  (cd "$folder" && npm pack --silent "axe-core@$axe" >/dev/null && tar xzf axe-core-*.tgz package/axe.min.js)
+  echo "$playwright $pillow $axe" >"$folder/version"
+fi
+
+exec "$folder/venv/bin/python" -B tests/browser/page_test.py "$@"
