@@ -65,4 +65,5 @@ begin "training on $nodes node(s)"
 "$programs/modelet" train experiments/quickstart.toml --nodes "$nodes" --out "$run"
 
 begin "reporting"
-/usr/bin/python3 experiments/report.py --modelet "$programs/modelet" "$run"
+"$programs/modelet" report "$run" --text
+echo "As a page: $("$programs/modelet" report "$run")"

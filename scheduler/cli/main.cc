@@ -17,6 +17,7 @@
 #include "scheduler/cli/verbs/keygen.h"
 #include "scheduler/cli/verbs/model.h"
 #include "scheduler/cli/verbs/neighbours.h"
+#include "scheduler/cli/verbs/report.h"
 #include "scheduler/cli/verbs/train.h"
 #include "scheduler/cli/verbs/tune.h"
 #include "shard/kernels/simd/instruction_set.h"
@@ -53,6 +54,7 @@ int run(int argc, char** argv) {
   modelet::cli::add_model_verbs(app);
   modelet::cli::add_serve_verb(app);
   modelet::cli::add_neighbours_verb(app);
+  modelet::cli::add_report_verb(app);
   modelet::cli::add_data_verbs(app);
   modelet::cli::add_pool_verbs(app);
   modelet::cli::add_keygen_verb(app);

@@ -1,6 +1,6 @@
 // The journal of a run in its folder: experiment.toml, a copy of the names of its labels, and the events of the
 // run in log.jsonl, one JSON object a line. The process that started the run writes it, and
-// experiments/report.py reads it.
+// `modelet report` reads it.
 //
 // One thread.
 #pragma once

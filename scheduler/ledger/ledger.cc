@@ -16,7 +16,7 @@ constexpr int kApplication = 0x4d646c74;  // marks the file as a ledger: "Mdlt"
 constexpr int kVersion = 4;               // of the tables
 
 // Removes the events of run ?1 up to number ?2, except the first "started": it alone tells how large the model
-// and the data are, and experiments/report.py needs it.
+// and the data are, and `modelet report` needs it.
 constexpr const char* kRemoveOldEvents = R"(
 DELETE FROM events WHERE run = ?1 AND number <= ?2 AND number IS NOT
     (SELECT number FROM events WHERE run = ?1 AND number <= ?2 AND instr(text, '"event":"started"')

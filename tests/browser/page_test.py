@@ -34,7 +34,7 @@ try:
 except ImportError:
     sync_playwright = None
     python = INSTALLED / "venv/bin/python"
-    if __name__ == "__main__" and python.exists() and pathlib.Path(sys.prefix) != INSTALLED / "venv":
+    if sys.argv[0].endswith("_test.py") and python.exists() and pathlib.Path(sys.prefix) != INSTALLED / "venv":
         os.execv(python, [str(python), "-B", *sys.argv])
 
 
@@ -60,6 +60,14 @@ class BrowserTest(unittest.TestCase):
         self.expected_complaints = []
         page.goto(address)
         return page
+
+    def assert_accessible(self, page, what):
+        if not AXE.exists():
+            self.skipTest("axe-core is not here: tests/browser/run.sh brings it")
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']})")
+        problems = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found["violations"]]
+        self.assertEqual(problems, [], what)
 
     def picture(self, page, name, height=900):
         if PICTURES:
@@ -276,8 +284,6 @@ class PageTest(BrowserTest):
                 self.save(page, "dashboard-phone")
 
     def test_accessibility(self):
-        if not AXE.exists():
-            self.skipTest("axe-core is not here: tests/browser/run.sh brings it")
         self.pool.lose("node-001")
         self.pool.write_log(7, "node-000", "a line\n")
         for scheme in ("light", "dark"):
@@ -287,10 +293,7 @@ class PageTest(BrowserTest):
                 for summary in page.locator("summary").all():
                     summary.click()
                 page.wait_for_timeout(300)
-                page.evaluate(AXE.read_text())
-                found = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']})")
-                problems = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found["violations"]]
-                self.assertEqual(problems, [], f"{hash_} {scheme}")
+                self.assert_accessible(page, f"{hash_} {scheme}")
 
     def test_the_keyboard_is_enough(self):
         page = self.view("#/nodes")
@@ -391,8 +394,12 @@ class AnyComplaints:
         return f"complaints with '{self.text}'"
 
 
-if __name__ == "__main__":
+def skip_without_browser():
     if sync_playwright is None or browser_path() is None:
         print("skipped: the page is tested with Playwright and Chromium, which tests/browser/run.sh installs")
         sys.exit(SKIPPED)
+
+
+if __name__ == "__main__":
+    skip_without_browser()
     unittest.main(verbosity=2)

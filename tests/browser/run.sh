@@ -7,9 +7,10 @@ cd "$(dirname "$0")/../.."
 
 usage() {
   cat <<USAGE
-usage: tests/browser/run.sh [--pictures] [-h] [TEST...]
+usage: tests/browser/run.sh [--pictures] [-h]
   --pictures   also make the pictures of docs/images
-  TEST         as PageTest.test_a_curve_grows; default: all
+MODELET_PROGRAMS names the folder of the programs (default: build/dev/bin). For one test, run e.g.
+  tests/browser/page_test.py PageTest.test_a_curve_grows
 USAGE
 }
 
@@ -17,8 +18,7 @@ while (($# > 0)); do
   case $1 in
     --pictures) mkdir -p docs/images; export MODELET_PICTURES=$PWD/docs/images; shift ;;
     -h | --help) usage; exit 0 ;;
-    -*) echo "tests/browser/run.sh: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
-    *) break ;;
+    *) echo "tests/browser/run.sh: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
   esac
 done
 
@@ -41,4 +41,8 @@ if [[ $(cat "$folder/version" 2>/dev/null) != "$playwright $pillow $axe" ]]; the
   echo "$playwright $pillow $axe" >"$folder/version"
 fi
 
-exec "$folder/venv/bin/python" -B tests/browser/page_test.py "$@"
+export MODELET_PROGRAMS=${MODELET_PROGRAMS:-$PWD/build/dev/bin}
+for test in page report; do
+  echo "== $test"
+  "$folder/venv/bin/python" -B "tests/browser/${test}_test.py"
+done

@@ -1,7 +1,6 @@
 """The files of a run: the pool keeps them, and the client that submitted it gets them."""
 import json
 import pathlib
-import sys
 import unittest
 
 from programs import ENDLESS, LABELS, PoolTest, STEPS_PER_EPOCH, newest_checkpoint
@@ -66,14 +65,14 @@ class Fetch(PoolTest):
         self.assertFalse((self.folder / "none").exists())
 
     def test_report(self):
-        """experiments/report.py on a run that was fetched."""
+        """`modelet report` on a run that was fetched."""
         self.agent("a")
         run = self.submit("--set", "train.epochs=2")
         self.assert_finishes(run)
         out = self.folder / "reported"
         self.fetch(run, out)
         end = json.loads((out / "log.jsonl").read_text().splitlines()[-1])
-        shown = self.run_program(sys.executable, pathlib.Path(__file__).parents[2] / "experiments/report.py", out).stdout
+        shown = self.modelet("report", out, "--text").stdout
         for text in (f"{2 * STEPS_PER_EPOCH} steps", f"{100 * end['p_at_1']:.1f} %", f"{LABELS} labels", end["checkpoint"].rsplit("/", 1)[1]):
             self.assertIn(text, shown)
 

@@ -96,25 +96,66 @@ class Model(ProgramTest):
         self.assertEqual(seen, set(document))
 
     def test_report(self):
-        """experiments/report.py, with the program and without."""
+        """As text and as a page; of runs that have not finished, were continued at their end, or whose data is away."""
         names = self.folder / "label-names.txt"
-        names.write_text("".join(f"label {i}\n" for i in range(LABELS)))
-        run, end = self.trained("reported", "--set", f"data.labels={names}", "--set", "train.epochs=1")
-        report = pathlib.Path(__file__).parents[2] / "experiments/report.py"
-        shown = self.run_program(sys.executable, report, run, "--modelet", PROGRAMS / "modelet").stdout
-        for text in (f"{100 * end['p_at_1']:.1f} %", "samples/s", "predicted  "):
+        hostile = "</script><b>"
+        names.write_text(f"{hostile}\n" + "".join(f"label {i}\n" for i in range(1, LABELS)))
+        settings = ("--set", f"data.labels={names}", "--set", "train.epochs=1")
+        run, end = self.trained("reported", *settings)
+        shown = self.modelet("report", run, "--text").stdout
+        for text in (f"P@1                    {100 * end['p_at_1']:.1f} %", f"{end['steps']} steps", "samples/s", "predicted  ", "  true       "):
             self.assertIn(text, shown)
-        missing = self.run_program(sys.executable, report, run, "--modelet", "nowhere/modelet", code=1)
-        self.assertIn("report.py: nowhere/modelet: No such file", missing.stderr)
-        self.assertNotIn("Traceback", missing.stderr)
-        log = self.folder / run / "log.jsonl"
+        self.assertNotIn("all-reduce", shown)
+        self.assertIn("a dense all-reduce", self.modelet("report", self.trained("four", "--nodes", "4")[0], "--text").stdout)
+
+        self.assertEqual(self.modelet("report", run).stdout, f"{run / 'report.html'}\n")
+        page = (run / "report.html").read_text()
+        self.assertNotIn(hostile, page)
+        report = json.loads(page.split('<script type="application/json" id="report">')[1].split("</script>")[0])
+        self.assertEqual(report["events"][-1]["p_at_1"], end["p_at_1"])
+        judged = report["judged"]
+        self.assertEqual(judged["samples"], TEST_ROWS)  # each has a label
+        self.assertAlmostEqual(1 - judged["wrong_samples"] / TEST_ROWS, end["p_at_1"], delta=1e-9)
+        self.assertEqual([label["recall"] for label in judged["hardest"]], sorted(label["recall"] for label in judged["hardest"]))
+        for sample in judged["wrong"]:
+            self.assertFalse(sample["predicted"][0]["right"])
+            truth = {label["label"] for label in sample["truth"]}
+            for label in sample["predicted"]:
+                self.assertEqual(label["right"], label["label"] in truth)
+                self.assertEqual(label["name"], hostile if label["label"] == 0 else f"label {label['label']}")
+        self.assertEqual(sum(layer["neurons"] for layer in report["layers"] if layer["layer"] == "output"), LABELS)
+
+        other = self.folder / "other.html"
+        self.modelet("report", run, "--out", other, "--samples", "2")
+        self.assert_refused(2, [f"{other}: exists already", "--force"], "modelet", "report", run, "--out", other)
+        self.modelet("report", run, "--out", other, "--force")
+        self.assert_refused(2, "log.jsonl: no such file; name the folder of a run", "modelet", "report", self.folder / "data")
+
+        log = run / "log.jsonl"
         events = log.read_text()
         log.write_text(events + next(line for line in events.splitlines(True) if '"started"' in line))
-        unfinished = self.run_program(sys.executable, report, run, "--modelet", PROGRAMS / "modelet", code=1)
-        self.assertIn("has not finished", unfinished.stderr)
+        self.assert_refused(1, "has not finished; continue it with", "modelet", "report", run, "--text")
+        self.modelet("report", run)  # as far as it is
+        log.write_text(events + "nonsense\n")
+        self.assert_refused(1, f"log.jsonl:{len(events.splitlines()) + 1}: no event of a run", "modelet", "report", run)
+        log.write_text(events + '{"event":"prog')  # the run was killed while it wrote
+        self.modelet("report", run, "--text")
         log.write_text(events)
-        self.train("reported", "--set", f"data.labels={names}", "--set", "train.epochs=1", "--resume", run)
-        self.assertNotIn("samples/s", self.run_program(sys.executable, report, run, "--modelet", PROGRAMS / "modelet").stdout)
+        self.train("reported", *settings, "--resume", run)
+        self.assertNotIn("samples/s", self.modelet("report", run, "--text").stdout)
+
+    def test_report_without_test_data(self):
+        run, _ = self.trained("alone", "--set", "train.epochs=1")
+        test = self.folder / "data/test.txt"
+        away = test.rename(self.folder / "data/away.txt")
+        try:
+            report = self.modelet("report", run, "--text")
+            self.assertIn("P@1", report.stdout)
+            self.assertIn("what the model says of it is not in the report", report.stderr)
+            self.modelet("report", run)
+            self.assertIn("what the model says of it is not in the report", (run / "report.html").read_text())
+        finally:
+            away.rename(test)
 
     def test_checkpoint_of_four_nodes(self):
         run, end = self.trained("four", "--nodes", "4")

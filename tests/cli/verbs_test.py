@@ -72,7 +72,7 @@ class ExitCodes(PoolTest):
             ("list",): pool, ("nodes",): pool, ("watch",): last, ("stop",): last,
             ("keygen",): ["new.key"], ("key",): ["made.key"],
             ("bench", "data"): ["data/train.txt", "--seconds", "0.001"],
-            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("version",): []}, but=[("bench", "kernels"), ("serve",), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
+            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("report",): ["done"], ("version",): []}, but=[("bench", "kernels"), ("serve",), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
         self.assert_all_end(1, {
             ("train",): [self.experiment, *missing], ("tune",): [self.experiment, *missing],
             ("eval",): [damaged, "data/test.txt"], ("predict",): [damaged, "data/test.txt"], ("serve",): [damaged],
@@ -82,7 +82,7 @@ class ExitCodes(PoolTest):
             ("list",): nobody, ("nodes",): nobody, ("watch",): ["100", *pool], ("stop",): ["100", *pool],
             ("fetch",): ["100", "--out", "none", *pool], ("logs",): ["100", *pool], ("drain",): ["nobody", *pool],
             ("keygen",): ["no-folder/new.key"], ("key",): ["data/train.txt"], ("bench", "data"): ["nowhere.txt"],
-            ("bench", "inference"): [damaged, "data/test.txt"]}, but=[("bench", "kernels"), ("version",)])
+            ("report",): ["done", "--out", "no-folder/x.html"], ("bench", "inference"): [damaged, "data/test.txt"]}, but=[("bench", "kernels"), ("version",)])
         self.assert_all_end(2, {verb: ["--no-such-option"] for verb in verbs_below()})
         self.assert_all_end(0, {verb: ["--help"] for verb in verbs_below()})
 

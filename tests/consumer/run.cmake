@@ -35,7 +35,7 @@ foreach(program modelet modelet-agent modelet-scheduler)
        share/zsh/site-functions/_${program} share/fish/vendor_completions.d/${program}.fish)
 endforeach()
 list(TRANSFORM expected PREPEND ${work}/prefix/)
-list(APPEND expected ${documents}/LICENSE ${documents}/README.md ${documents}/docs/experiment.md ${documents}/experiments/report.py)
+list(APPEND expected ${documents}/LICENSE ${documents}/README.md ${documents}/docs/experiment.md ${documents}/experiments/quickstart.toml)
 foreach(file ${expected})
   file(SIZE ${file} size) # fails if it is missing
   if(size EQUAL 0)

@@ -121,7 +121,7 @@ TEST_F(LedgerTest, KeepsTheNewestEventsOfEachRun) {
   EXPECT_EQ(next, kMostLedgerEvents + 3);
 }
 
-// The size of the model and the data is in this event alone, and experiments/report.py needs it.
+// The size of the model and the data is in this event alone, and `modelet report` needs it.
 TEST_F(LedgerTest, KeepsTheFirstStart) {
   Ledger ledger(file);
   const std::string start = R"({"event":"started","nodes":2})", later = R"({"event":"started","nodes":1})";
