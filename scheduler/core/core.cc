@@ -190,10 +190,17 @@ std::vector<msg::NodeStatusT> Core::nodes() const {
     entry.silent_seconds = pool_.now - node.last_seen;
     const double step_seconds = node.times.compute() + node.times.codec() + node.times.wait();
     entry.compute_seconds = node.times.compute();
+    entry.codec_seconds = node.times.codec();
+    entry.wait_seconds = node.times.wait();
     entry.wait_share = step_seconds > 0 ? node.times.wait() / step_seconds : 0;
     list.push_back(std::move(entry));
   }
   return list;
+}
+
+std::vector<Run::Share> Core::placement(uint64_t run) const {
+  const auto found = pool_.runs.find(run);
+  return found == pool_.runs.end() ? std::vector<Run::Share>() : found->second.placement();
 }
 
 // What an ended run leaves behind would soon fill the store. It stays there until its room is needed.

@@ -119,6 +119,13 @@ class Core {
   // State, for tests and displays.
   std::vector<comm::control::RunStatusT> runs() const;
   std::vector<comm::control::NodeStatusT> nodes() const;
+  // How often something went wrong, since this object was made; but losses of nodes are all that the records know.
+  struct Counts {
+    uint64_t losses = 0, refused = 0, errors = 0;
+  };
+  Counts counts() const { return {pool_.losses, refusals_.count(), failures_.count()}; }
+  // Empty: there is no such run, or no node works for it.
+  std::vector<Run::Share> placement(uint64_t run) const;
   // The addresses of the files that the store must keep, each with the key that submitted one of the runs
   // which need it: data and snapshots of runs that have not ended.
   std::map<std::string, std::string> data_in_use() const;

@@ -18,6 +18,8 @@ nlohmann::json to_json(const comm::control::NodeStatusT& node) {
           {"step", node.step},
           {"silent_seconds", node.silent_seconds},
           {"compute_seconds", node.compute_seconds},
+          {"codec_seconds", node.codec_seconds},
+          {"wait_seconds", node.wait_seconds},
           {"wait_share", node.wait_share},
           {"draining", node.draining}};
 }
@@ -43,7 +45,13 @@ nlohmann::json to_json(const comm::control::RunStatusT& run) {
           {"tasks", run.tasks},
           {"tasks_done", run.tasks_done},
           {"tasks_at_work", run.tasks_at_work},
-          {"seconds_left", run.seconds_left}};
+          {"seconds_left", run.seconds_left},
+          {"steps", run.steps},
+          {"loss", run.loss},
+          {"samples_per_second", run.samples_per_second},
+          {"bytes_per_step", run.bytes_per_step},
+          {"stable_seconds", run.stable_seconds},
+          {"repeated_steps", run.repeated_steps}};
 }
 
 }  // namespace modelet::scheduler

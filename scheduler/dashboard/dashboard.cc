@@ -101,7 +101,7 @@ json facts_json(const PoolFacts& facts) {
 
 // Without what changes with time alone: a page can count seconds itself.
 json lasting(json object) {
-  for (const char* key : {"silent_seconds", "seconds", "seconds_left"}) object.erase(key);
+  for (const char* key : {"silent_seconds", "seconds", "seconds_left", "stable_seconds"}) object.erase(key);
   return object;
 }
 

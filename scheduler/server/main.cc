@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <optional>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/system/clock.h"
@@ -16,7 +18,12 @@
 #include "base/system/process.h"
 #include "base/system/program.h"
 #include "base/system/service_notice.h"
+#include "comm/http/router.h"
+#include "comm/http/server.h"
+#include "comm/http/token.h"
+#include "scheduler/dashboard/dashboard.h"
 #include "scheduler/ledger/ledger.h"
+#include "scheduler/server/served_pool.h"
 #include "scheduler/server/server.h"
 
 namespace {
@@ -31,6 +38,7 @@ constexpr const char* kExamples = R"(Examples:
                                                       for other machines: those with a key in 'allowed', a file of
                                                       lines 'agent|user|admin KEY NAME', read again
                                                       whenever it changes
+  modelet-scheduler --insecure --http 127.0.0.1:5571  with a page that shows the pool: open http://127.0.0.1:5571
 Ctrl-C or SIGTERM ends it; without --state agents abort their runs after --dead-after-seconds; their last
 checkpoints continue them.
 Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
@@ -70,6 +78,36 @@ void write_line(const std::filesystem::path& path, const std::string& text) {
   file.commit();
 }
 
+// The page of the pool, and what serves it.
+class Page {
+ public:
+  Page(modelet::scheduler::ServedPool& pool, std::vector<modelet::comm::http::Token> tokens,
+       const modelet::comm::http::ServerOptions& options)
+      : router_(std::move(tokens)), dashboard_(pool, router_), server_(router_, options) {
+    modelet::log_info("the page of the pool is at {}", server_.endpoint());
+  }
+  ~Page() { server_.stop(); }
+
+ private:
+  modelet::comm::http::Router router_;
+  modelet::scheduler::Dashboard dashboard_;
+  modelet::comm::http::Server server_;
+};
+
+// Throws UsageError if others could see or do there what they may not.
+std::vector<modelet::comm::http::Token> page_tokens(const modelet::comm::http::ServerOptions& page,
+                                                    const std::string& file, bool pool_has_keys) {
+  std::vector<modelet::comm::http::Token> tokens;
+  if (!file.empty()) tokens = modelet::comm::http::read_tokens_file(file);
+  if (tokens.empty() && pool_has_keys)
+    throw modelet::UsageError(
+        "--http " + page.listen +
+        ": this pool has keys, but without tokens all users of this machine could stop its runs and read their logs: "
+        "give --http-tokens FILE");
+  modelet::comm::http::check_listening(page, !tokens.empty());
+  return tokens;
+}
+
 uint64_t new_pool_id() {
   std::random_device random;
   return (uint64_t{random()} << 32) | random();
@@ -84,7 +122,15 @@ int main(int argc, char** argv) {
   modelet::scheduler::ServerOptions options;
   modelet::comm::DataServerOptions data;
   uint64_t store_mib = data.store_bytes >> 20, memory_mib = 8192, store_mib_per_key = 0;
-  std::string endpoint_file, key, allow_list, state;
+  std::string endpoint_file, key, allow_list, state, tokens_file;
+  // Few people look at a pool. Each has a handful of connections.
+  modelet::comm::http::ServerOptions page{.listen = "",
+                                          .listen_option = "--http",
+                                          .token_option = "--http-tokens",
+                                          .threads = 2,
+                                          .connections = 128,
+                                          .body_bytes = 4096,
+                                          .grace_seconds = 1};
   int parent = 0;
   app.add_option("--listen", options.listen, "address for agents and clients; port '*' takes a free one")
       ->capture_default_str();
@@ -139,6 +185,12 @@ int main(int argc, char** argv) {
   app.add_option("--data-port", options.data_port, "port for data; 0: a free one")
       ->capture_default_str()
       ->check(CLI::Range(0u, 65535u));
+  app.add_option("--http", page.listen,
+                 "ADDRESS:PORT of a page that shows the pool, its JSON, and metrics for Prometheus");
+  app.add_option(
+      "--http-tokens", tokens_file,
+      "file of lines 'viewer TOKEN NAME' (may look) or 'admin TOKEN NAME' (may drain and stop, too): who may "
+      "use --http; needed in a pool with keys, and beyond this machine");
   app.add_option("--memory-mib", memory_mib, "limit of the address space of this process")
       ->capture_default_str()
       ->check(CLI::Range(1024u, 1u << 30));
@@ -151,7 +203,7 @@ int main(int argc, char** argv) {
     modelet::start_logging("scheduler");
     modelet::exit_with_parent(parent);
     constexpr uint64_t kFiles = 100;  // sockets, the ledger, some data and a few agents
-    modelet::require_descriptors(kFiles, "a scheduler");
+    modelet::require_descriptors(kFiles + (page.listen.empty() ? 0 : page.connections), "a scheduler");
     modelet::limit_address_space(memory_mib << 20);
     if (options.core.dead_after < 2 * options.core.heartbeat)
       throw modelet::UsageError("dead-after-seconds must be at least twice heartbeat-seconds");
@@ -185,6 +237,15 @@ int main(int argc, char** argv) {
     options.core.max_of_key.bytes = std::min(options.core.max_of_key.bytes, options.core.max_bytes / 4);
     options.core.pool = new_pool_id();
     options.core.utc = [] { return modelet::utc_text(std::chrono::system_clock::now()); };
+    std::vector<modelet::comm::http::Token> tokens;
+    std::optional<modelet::scheduler::ServedPool> shown;
+    if (!page.listen.empty()) {
+      tokens = page_tokens(page, tokens_file, options.keys.has_value());
+      shown.emplace(!state.empty(), data.store, data.store_bytes);
+      options.observe = [&shown](const modelet::scheduler::Core& core) { shown->observe(core); };
+    } else if (!tokens_file.empty()) {
+      throw modelet::UsageError("--http-tokens is for --http ADDRESS:PORT, which is missing");
+    }
     modelet::scheduler::Server server(options);
     const modelet::StopSignals signals([&server] { server.request_stop(); });
     if (!state.empty() && server.data_port() != options.former_data_port)
@@ -192,6 +253,11 @@ int main(int argc, char** argv) {
     modelet::ServiceNotice notice;
     modelet::log_info("listening on {}", server.endpoint());
     if (!endpoint_file.empty()) write_line(endpoint_file, server.endpoint());
+    std::optional<Page> served;
+    if (shown) {
+      shown->show(server);
+      served.emplace(*shown, std::move(tokens), page);
+    }
     notice.ready();
     notice.status("listens at " + server.endpoint());
     server.run();

@@ -24,6 +24,9 @@ constexpr double kStoreUpdateSeconds = 5;  // what is told in between follows fr
 constexpr double kTogetherSeconds = 0.05;
 constexpr size_t kMostTogether = 64;
 constexpr size_t kMostReadBytes = size_t{16} << 20;  // of messages that are read and wait for their turn
+// The peer of messages that come from this process. ZeroMQ's names of connections are shorter.
+constexpr size_t kLongestPeer = 255;
+const std::string kInnerPeer(kLongestPeer + 1, 'i');
 
 const std::string& checked_endpoint(const ServerOptions& options) {
   comm::check_endpoint(options.listen, true);
@@ -75,6 +78,8 @@ Server::Server(const ServerOptions& options)
       nodes_with_log_(options.nodes_with_log),
       core_(core_options(options, data_.get()), options.restored),
       tick_(std::min(options.core.heartbeat, kLongestTick)),
+      errands_(wake_),
+      observe_(options.observe),
       planner_(options.plan, wake_) {
   if (!options.keys && !comm::is_private(endpoint()))
     log_warning(
@@ -84,13 +89,16 @@ Server::Server(const ServerOptions& options)
 }
 
 void Server::run() {
+  const Errands::Open open(errands_);
   const SteadyClock clock;
   double next_tick = clock.now();
   while (!stop_) {
     read_messages(waiting_.empty() ? std::max(0.0, next_tick - clock.now()) : 0);
     if (wake_.is_set()) {
       wake_.clear();
-      for (const Planned& answer : planner_.take()) core_.add(clock.now(), answer);
+      for (const Planned& plan : planner_.take()) core_.add(clock.now(), plan);
+      errands_.carry_out();
+      if (failure_) std::rethrow_exception(failure_);
     }
     const double until = clock.now() + kTogetherSeconds;
     for (size_t handled = 0; handled < kMostTogether && clock.now() < until; ++handled) {
@@ -108,6 +116,7 @@ void Server::run() {
     next_tick = clock.now() + tick_;
     core_.add(clock.now(), Tick{});
     carry_out(clock.now());
+    if (observe_) observe_(core_);
     if (clock.now() >= last_update_ + kStoreUpdateSeconds) store_lags_ = true;
     if (store_lags_) update_store();
   }
@@ -190,11 +199,37 @@ void Server::act(double now, Action& action) {
   } else if (const auto* asked = std::get_if<ReadLog>(&action)) {
     Action answer = Send{asked->peer, answer_about_log(*asked)};
     act(now, answer);
-  } else if (auto* message = std::get_if<Send>(&action)) {
+  } else if (auto* message = std::get_if<Send>(&action); message != nullptr && message->peer == kInnerPeer) {
+    inner_answer_ = std::move(message->message);
+  } else if (message != nullptr) {
     if (socket_.send(message->peer, std::move(message->message)) !=
         comm::control::ServerSocket::Sent::kQueued)
       core_.add(now, PeerGone{message->peer});
   }
+}
+
+comm::control::FromSchedulerMessage Server::ask(const comm::Identity& sender,
+                                                comm::control::ToSchedulerMessage message) {
+  // The errand outlives this call if nobody waits any more.
+  const auto question = std::make_shared<comm::control::ToSchedulerMessage>(std::move(message));
+  return errands_.run<comm::control::FromSchedulerMessage>(
+      [this, sender, question] { return answer(sender, std::move(*question)); });
+}
+
+// Like any message, it is handled after what came before it, and answered after what follows from it is written down.
+comm::control::FromSchedulerMessage Server::answer(const comm::Identity& sender,
+                                                   comm::control::ToSchedulerMessage message) {
+  const double now = SteadyClock().now();
+  inner_answer_.reset();
+  core_.add(now, Received{kInnerPeer, std::move(message), sender});
+  try {
+    carry_out(now);
+  } catch (...) {  // what follows cannot be written down, which is more than whoever asks can be told
+    failure_ = std::current_exception();
+    throw;
+  }
+  if (!inner_answer_) throw Error("the scheduler has no answer to this");
+  return std::move(*std::exchange(inner_answer_, std::nullopt));
 }
 
 // A log that cannot be read, because of the disk for instance, is no reason to end the scheduler.

@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/system/wake_event.h"
@@ -17,6 +19,7 @@
 #include "comm/control/control.h"
 #include "scheduler/access/store_policy.h"
 #include "scheduler/core/core.h"
+#include "scheduler/server/errands.h"
 #include "scheduler/server/planner.h"
 #include "scheduler/server/turns.h"
 
@@ -38,6 +41,8 @@ struct ServerOptions {
   std::function<LogPage(uint64_t run, const std::string& node, uint64_t after)> read_log;
   std::function<std::vector<std::string>(uint64_t run)> nodes_with_log;  // Ledger::nodes_with_log
   Planner::Work plan = carry_out;  // makes a plan, on the planner's thread
+  // Called about once a second by the thread of run(), to keep a history of the pool. It must be quick.
+  std::function<void(const Core&)> observe;
 };
 
 class Server {
@@ -53,9 +58,22 @@ class Server {
   void run();
   void request_stop();  // async-signal-safe
 
+  // For other threads of this process, while run() works. They wait until the thread of run() has done what they ask
+  // for; Error if run() ends before, or is too busy.
+  //
+  // Handles the message as if a client had sent it, and returns the answer.
+  comm::control::FromSchedulerMessage ask(const comm::Identity& sender,
+                                          comm::control::ToSchedulerMessage message);
+  template <class Result>
+  Result look(std::function<Result(const Core&)> at) {
+    return errands_.run<Result>([this, at = std::move(at)] { return at(core_); });
+  }
+
  private:
   std::string why_not_submitted(const Received& received) const;
   void read_messages(double wait);
+  comm::control::FromSchedulerMessage answer(const comm::Identity& sender,
+                                             comm::control::ToSchedulerMessage message);
   void carry_out(double now);
   void update_store();  // which files it must keep, and who may fetch which
   void act(double now, Action& action);
@@ -76,6 +94,10 @@ class Server {
   double tick_;                               // seconds between two Ticks of the core
   double last_update_ = 0, next_update_ = 0;  // when the store was told last, and when it may be told again
   bool store_lags_ = false;                   // it has to be told
+  Errands errands_;
+  std::optional<comm::control::FromSchedulerMessage> inner_answer_;  // to the message that answer() handles
+  std::exception_ptr failure_;                                       // of answer(), with which run() ends
+  const std::function<void(const Core&)> observe_;
   Planner planner_;
 };
 

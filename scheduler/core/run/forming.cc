@@ -207,7 +207,11 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   const size_t bytes_of_files = begins_with == nullptr ? 0 : msg::bytes_in_message(*begins_with);
   prepare.holders = pool.holders(holders_of(pool, from, members()));
   admit_members(pool, prepare);
-  if (from != nullptr || epoch() > 1) step_ = from == nullptr ? 0 : from->step;
+  if (from != nullptr || epoch() > 1) {
+    const uint64_t goes_on_from = from == nullptr ? 0 : from->step;
+    repeated_steps_ += step_ - std::min(step_, goes_on_from);
+    step_ = goes_on_from;
+  }
   snapshots_.go_back_to(step_);  // `from` may be elsewhere now
   // A message that is too large would reach nobody, and the run would hold its nodes in vain.
   constexpr size_t kOfEncryption = 64;

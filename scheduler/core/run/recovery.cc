@@ -174,6 +174,7 @@ bool Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
     if (may_come_back || std::ranges::any_of(pool.nodes, holds)) ++places;
   }
   if (const auto stable = snapshots_.advance_stable(std::clamp(places, 1U, 2U), pool.there())) {
+    stable_at_ = pool.now;
     pool.changed_runs.insert(id_);
     pool.log(fmt::format("run {}: the files of step {} are safe", id_, *stable));
     for (const Member& each : members())

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/experiment/towers.h"
+#include "base/text/strict_json.h"
 #include "scheduler/core/run/pool.h"
 #include "scheduler/core/values/text.h"
 
@@ -59,7 +60,7 @@ void Run::accept(Submission submission) {
 
 void Run::begin(double now) {
   submitted_ += now;
-  ended_ = stop_asked_ = last_news_ = now;
+  ended_ = stop_asked_ = last_news_ = stable_at_ = now;
 }
 
 // ---- what its nodes report
@@ -79,10 +80,25 @@ void Run::reported(Pool& pool, uint64_t node, const msg::RunEventT& event, std::
       left_ = event.seconds_left;
       left_at_ = pool.now;
     }
+    if (event.kind == Progress) note_progress(text);
     if (event.kind == Progress && !regroup_) observe(pool, event);
     if (event.kind == Interrupted && regroup_) return;  // watchers are not told, because the run goes on
   }
   pass_on(pool, std::move(text), sender.info.incarnation, event.number);
+}
+
+// What is shown of the run (docs/events.md). Nothing depends on it.
+void Run::note_progress(const std::string& event) {
+  const std::optional<nlohmann::json> object = parse_json_object(event);
+  if (!object) return;
+  const auto number = [&](const char* key) {
+    const auto found = object->find(key);
+    return found != object->end() && found->is_number() && is_measure(found->get<double>())
+               ? found->get<double>()
+               : 0.0;
+  };
+  progress_ = {static_cast<uint64_t>(std::min(number("steps"), 1e15)), number("loss"),
+               number("samples_per_second"), number("bytes_sent_per_node_per_step")};
 }
 
 void Run::stepped(const std::string& node, uint64_t step) {
@@ -323,6 +339,15 @@ msg::RunStatusT Run::status(double now) const {
   status.submitted = submitted_at_;
   status.parent = parent_;
   status.task = task_;
+  status.steps = progress_.steps;
+  status.loss = progress_.loss;
+  status.bytes_per_step = progress_.bytes_per_step;
+  if (state_ == RunState::Running) {
+    status.samples_per_second = progress_.samples_per_second;
+    status.seconds_left = std::max(0.0, seconds_left(now));
+  }
+  if (status.stable_step > 0 && !has_ended(state_)) status.stable_seconds = now - stable_at_;
+  status.repeated_steps = repeated_steps_;
   if (!results_.empty()) {
     status.tasks = static_cast<uint32_t>(results_.size());
     status.tasks_done = tally_.done;
@@ -336,6 +361,15 @@ msg::RunStatusT Run::status(double now) const {
     status.straggler_excess = straggler->excess;
   }
   return status;
+}
+
+std::vector<Run::Share> Run::placement() const {
+  std::vector<Share> shares;
+  if (state_ == RunState::Waiting || has_ended(state_)) return shares;
+  for (const Member& each : members()) shares.push_back({each.name, 0, each.planned_bytes});
+  for (const uint32_t rank : group_.owner())
+    if (rank < shares.size()) ++shares[rank].modelets;
+  return shares;
 }
 
 std::set<std::string> Run::stored_data() const {

@@ -151,6 +151,12 @@ class Run {
   const Planning& planning() const { return planning_; }
   const Snapshots& snapshots() const { return snapshots_; }
   const Journal& journal() const { return journal_; }
+  // Which share of the model each member of its group has, in the order of ranks; empty: nobody works for it.
+  struct Share {
+    std::string node;
+    uint64_t modelets = 0, bytes = 0;
+  };
+  std::vector<Share> placement() const;
   const Holding& counted() const { return counted_; }
   // How many nodes the run would take from a pool of at most `max_nodes` nodes of which `present` are there, and
   // how many it needs at least, to start or to continue.
@@ -196,6 +202,7 @@ class Run {
   bool send_prepare(Pool& pool, const std::vector<Member>& former);
   void start_if_prepared(Pool& pool);
   void observe(Pool& pool, const comm::control::RunEventT& progress);
+  void note_progress(const std::string& event);
   void look_for_gain(Pool& pool, const std::vector<double>& measured, double seconds_left);
   void look_for_help(Pool& pool, double seconds_left);
   void stop_for_gain(Pool& pool, Planning::Wanted wanted, const Plan& plan);
@@ -249,8 +256,14 @@ class Run {
 
   uint64_t parent_ = 0;
   uint32_t task_ = 0;
-  bool sibling_has_run_ = false;    // a task of the same run, so its experiment and its data are sound
-  double began_ = 0;                // when its first group was formed by this scheduler; 0: it was not
+  bool sibling_has_run_ = false;  // a task of the same run, so its experiment and its data are sound
+  double began_ = 0;              // when its first group was formed by this scheduler; 0: it was not
+  struct Progress {               // as its nodes have reported last
+    uint64_t steps = 0;
+    double loss = 0, samples_per_second = 0, bytes_per_step = 0;
+  } progress_;
+  double stable_at_ = 0;            // when its newest stable snapshot became stable
+  uint64_t repeated_steps_ = 0;     // done again because of recoveries
   double left_ = -1, left_at_ = 0;  // seconds until it ends, as reported at that time; negative: not known
   std::vector<uint64_t> results_;
   struct Tally {  // of its tasks, as look_after() saw them last

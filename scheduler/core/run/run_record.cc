@@ -173,6 +173,7 @@ RunRecord Run::record(double now) {
                {"began_with", began_with_},
                {"replans", replans_},
                {"recoveries", recoveries_},
+               {"repeated_steps", repeated_steps_},
                {"fewer", fewer_},
                {"recovered_from", attempts_.step()},
                {"short_log", journal_.is_short()},
@@ -227,6 +228,7 @@ Run::Run(const RunRecord& record) : id_(record.id), is_submission_written_(!reco
         "--resume and that folder");
   if (object.contains("fewer"))  // not in records of earlier releases
     fewer_ = string_at(object, "fewer", kRecord);
+  if (object.contains("repeated_steps")) repeated_steps_ = unsigned_at(object, "repeated_steps", kRecord);
   if (object.contains("short_log")) journal_ = Journal(bool_at(object, "short_log"));
   began_with_ = unsigned_at(object, "began_with", kRecord);
   replans_ = small_at(object, "replans");
