@@ -12,7 +12,12 @@ from scipy.special import expit, log_expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
+
+try:
+    from sklearn.utils.validation import validate_data
+except ImportError as error:
+    raise ImportError("modelet.fit and modelet.Classifier need scikit-learn 1.6 or newer: pip install 'scikit-learn>=1.6'") from error
 
 from modelet import _data, _keys, _modelet
 from modelet._model import Model

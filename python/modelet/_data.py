@@ -7,7 +7,8 @@ import scipy.sparse as sp
 
 from modelet import _modelet
 
-Matrix: TypeAlias = npt.ArrayLike | sp.sparray | sp.spmatrix  # what users may give
+# What users may give. In quotes, because scipy before 1.11 has no sparray.
+Matrix: TypeAlias = "npt.ArrayLike | sp.sparray | sp.spmatrix"
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 
