@@ -46,15 +46,15 @@ function(modelet_library name)
   set_property(GLOBAL APPEND PROPERTY MODELET_LIBRARIES modelet_${name})
 endfunction()
 
-# modelet_program(NAME SOURCES file... LIBS lib...): an installed executable with the manual page and the completions for
-# shells that it makes of its own options (base/system/manual.h).
+# modelet_program(NAME COMPONENT name SOURCES file... LIBS lib...): an installed executable with the manual page and the completions
+# for shells that it makes of its own options (base/system/manual.h). Each component becomes a package (ModeletPackages.cmake).
 function(modelet_program name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "COMPONENT" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_LIBS} modelet_warnings)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} modelet_warnings $<TARGET_NAME_IF_EXISTS:modelet_older_system>)
   # All programs lie in one folder, so that `modelet` finds its agent and scheduler beside itself.
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
-  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${ARG_COMPONENT})
   set(made "${PROJECT_BINARY_DIR}/share/${name}")
   file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share")
   add_custom_command(
@@ -66,8 +66,8 @@ function(modelet_program name)
     DEPENDS ${name}
     VERBATIM)
   add_custom_target(${name}-manual ALL DEPENDS ${made}.1)
-  install(FILES ${made}.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-  install(FILES ${made}.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${name})
-  install(FILES ${made}.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _${name})
-  install(FILES ${made}.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+  install(FILES ${made}.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT ${ARG_COMPONENT})
+  install(FILES ${made}.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${name} COMPONENT ${ARG_COMPONENT})
+  install(FILES ${made}.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _${name} COMPONENT ${ARG_COMPONENT})
+  install(FILES ${made}.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT ${ARG_COMPONENT})
 endfunction()

@@ -5,8 +5,9 @@ set -euo pipefail
 
 usage() {
   cat <<USAGE
-usage: ${0##*/} [--dev] [--aarch64] [-h]
+usage: ${0##*/} [--dev] [--packages] [--aarch64] [-h]
   --dev      also the packages that only the tests and sanitizer builds use
+  --packages also what make-packages.sh needs
   --aarch64  also the cross compiler, the emulator, and the aarch64 libraries, unpacked into build/aarch64-sysroot
 USAGE
 }
@@ -21,12 +22,14 @@ packages=(g++ cmake ninja-build pkg-config ccache flatbuffers-compiler python3 x
 dev_packages=(clang clang-format clang-tidy python3-numpy python3-dev python3-venv mkdocs mkdocs-material)
 # The run-time library of the sanitizers. Debian 12 has it only under the name of the compiler's version.
 dev_packages+=("$(. /etc/os-release && [[ ${VERSION_CODENAME:-} == bookworm ]] && echo libclang-rt-14-dev || echo libclang-rt-dev)")
+package_packages=(lintian dpkg-dev python3-dev python3-venv libzstd-dev liblzma-dev libbz2-dev zlib1g-dev)
 aarch64_packages=(g++-aarch64-linux-gnu qemu-user-static)
 sysroot=
 
 for argument in "$@"; do
   case $argument in
     --dev) packages+=("${dev_packages[@]}") ;;
+    --packages) packages+=("${package_packages[@]}") ;;
     --aarch64) packages+=("${aarch64_packages[@]}") sysroot=build/aarch64-sysroot ;;
     -h | --help) usage; exit 0 ;;
     *) echo "${0##*/}: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;

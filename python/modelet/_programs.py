@@ -1,10 +1,11 @@
-"""The programs of Modelet that come with this package, and how they are found."""
+"""The programs of Modelet, and how they are found."""
 import os
 import sys
 from pathlib import Path
 from typing import NoReturn
 
-_FOLDER = Path(__file__).parent / "bin"
+_OWN = Path(__file__).parent / "bin"  # a wheel brings the programs; Debian has them in packages of their own
+_FOLDER = _OWN if _OWN.is_dir() else Path("/usr/bin")
 
 
 def path(name: str) -> str:

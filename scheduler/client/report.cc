@@ -151,7 +151,6 @@ void Reporter::handle(const json& event) {
     if (journal_) journal_->add(stamped);
   });
   attempt([&] { pass_on(stamped); });
-  if (sink_) sink_(stamped);
 }
 
 template <class Write>

@@ -43,10 +43,9 @@ Tower::Tower(Checkpoint checkpoint, LabelSpread spread, ThreadPool& pool)
         checkpoint_.folder().string());
 }
 
-void Tower::rank(const Batch& batch, size_t k, TopK& best, const LabelSet* among) {
+void Tower::rank(const Batch& batch, size_t k, TopK& best) {
   forward(network_, batch, pass_);
-  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best, &batch, Ranking::kPrediction,
-                     among);
+  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best, &batch);
 }
 
 void Tower::score(const Batch& batch, float* scores) {

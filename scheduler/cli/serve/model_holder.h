@@ -6,8 +6,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,14 +24,6 @@ struct ServedModelOptions {
   bool proba = true;      // answer with probabilities, if they can be calibrated
   std::string calibrate;  // labelled samples for the calibration; empty: as calibrate() finds them
   uint32_t threads = 0;   // for loading
-  std::map<std::string, std::string>
-      subsets;  // files of labels among which a request may choose, by their name
-};
-
-// A model that is ready to answer.
-struct ServedModel {
-  shard::Model model;
-  std::map<std::string, shard::LabelSet, std::less<>> subsets;
 };
 
 class ModelHolder {
@@ -45,8 +35,7 @@ class ModelHolder {
   ~ModelHolder();
 
   // Any thread.
-  std::shared_ptr<const ServedModel> served() const;
-  std::shared_ptr<const shard::Model> model() const;  // of the same
+  std::shared_ptr<const shard::Model> model() const;
   void look_now();
   // From here on no model is loaded. Returns whether one is being loaded right now: the destructor waits for it,
   // which may take minutes.
@@ -64,7 +53,7 @@ class ModelHolder {
   const Seconds every_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<const ServedModel> served_;
+  std::shared_ptr<const shard::Model> model_;
   Reloads reloads_;
   bool asked_ = false, loading_ = false, stop_ = false;
   std::string failure_;  // of the last look; empty: none. A failure is logged once

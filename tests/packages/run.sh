@@ -1,0 +1,300 @@
+#!/bin/bash
+# The packages as their users meet them: clean Debian roots, a real systemd in each, a network between them. Takes about
+# ten minutes, and is therefore not a part of tests/run.sh. Ends with 0 only if everything that it says was as it should be.
+set -euo pipefail
+
+usage() {
+  cat <<USAGE
+usage: tests/packages/run.sh [--packages FOLDER] [--suite bookworm] [--work FOLDER] [--only PART]... [-h]
+  --packages  the Debian packages to try (default: build/packages/out, from packaging/make-packages.sh)
+  --suite     Debian's release of the clean roots, that for which the packages were made (default: bookworm)
+  --work      for roots and logs (default: build/packages-test). The clean root is made once
+  --only      install, pool: a part of the test (default: both)
+Needs root, the network, and mmdebstrap, systemd-nspawn (package systemd-container; \$NSPAWN names another), iproute2.
+install: quickstart, upgrade from the version before, remove, purge
+pool:    a scheduler and three agents boot; train, stop, kill -9, a reboot, an upgrade of all packages while a run trains
+USAGE
+}
+
+packages= suite=bookworm work= parts=()
+while (($# > 0)); do
+  case $1 in
+    --packages) packages=$(realpath "${2:?}"); shift 2 ;;
+    --suite) suite=${2:?}; shift 2 ;;
+    --work) work=$(realpath -m "${2:?}"); shift 2 ;;
+    --only) parts+=("${2:?}"); shift 2 ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "tests/packages/run.sh: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
+  esac
+done
+cd "$(dirname "$0")/../.."
+packages=${packages:-$PWD/build/packages/out} work=${work:-$PWD/build/packages-test}
+((${#parts[@]} > 0)) || parts=(install pool)
+nspawn=${NSPAWN:-systemd-nspawn}
+
+fail() {
+  echo "FAILED: $1" >&2
+  exit 1
+}
+begin() { echo "== $((SECONDS / 60)):$(printf %02d $((SECONDS % 60))) $*"; }
+((EUID == 0)) || fail "root is needed, for containers and their network"
+for tool in mmdebstrap "$nspawn" ip dpkg-deb; do command -v "$tool" >/dev/null || fail "$tool is missing"; done
+compgen -G "$packages/modelet_*.deb" >/dev/null || fail "$packages has no packages: packaging/make-packages.sh makes them"
+mkdir -p "$work"
+
+# ---- The packages, and the same ones with a lower number
+
+new=$work/new old=$work/old
+rm -rf "$new" "$old"
+mkdir -p "$new" "$old"
+cp "$packages"/*.deb "$new"
+number=$(dpkg-deb -f "$new"/modelet_*.deb Version)
+lower=0.0.9-${number#*-}
+for package in "$new"/modelet{,-agent,-scheduler}_*.deb; do
+  dpkg-deb -R "$package" "$work/unpacked"
+  sed -i "s/^Version: .*/Version: $lower/; s/(= $number)/(= $lower)/g" "$work/unpacked/DEBIAN/control"
+  dpkg-deb -Zgzip -b "$work/unpacked" "$old" >/dev/null
+  rm -rf "$work/unpacked"
+done
+
+# ---- Roots and machines
+
+clean=$work/$suite.tar
+if [[ ! -f $clean ]]; then
+  begin "a clean root of $suite"
+  mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,iproute2,ca-certificates "$suite" "$clean.part" &&
+    mv "$clean.part" "$clean"
+fi
+run=$(mktemp -d "$work/run-XXXXXX")
+bridge=mlt-$$
+declare -A leaders=()
+clean_up() {
+  local code=$? name
+  for name in "${!leaders[@]}"; do power_off "$name" || true; done
+  for name in /run/netns/"$bridge"-*; do
+    [[ ! -e $name ]] || ip netns delete "${name##*/}"
+  done
+  ip link delete "$bridge" 2>/dev/null || true
+  for name in "$run"/*/root; do
+    mountpoint -q "$name" && umount "$name" || true
+  done
+  if ((code == 0)); then rm -rf "$run"; else echo "what is left to look at: $run" >&2; fi
+}
+trap clean_up EXIT
+
+# in_root ROOT COMMAND...: in a root that is not booted, with this machine's network.
+in_root() {
+  "$nspawn" -q --register=no --keep-unit --pipe -D "$1" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "${@:2}" 2>&1 |
+    grep -v 'Attempted to remove disk file system' || return "${PIPESTATUS[0]}"
+}
+# layered NAME LOWER: $run/NAME/root shows LOWER; what is written goes beside it.
+layered() {
+  mkdir -p "$run/$1"/{up,work,root}
+  mount -t overlay overlay -o "lowerdir=$2,upperdir=$run/$1/up,workdir=$run/$1/work" "$run/$1/root"
+}
+make_network() {
+  ip link add "$bridge" type bridge
+  ip address add 10.78.0.1/24 dev "$bridge"
+  ip link set "$bridge" up
+}
+# boot NAME ADDRESS: waits until its systemd is up. A machine that was powered off boots again with what it has written.
+boot() {
+  local name=$1 space=$bridge-$1
+  if [[ ! -e /run/netns/$space ]]; then
+    ip netns add "$space"
+    ip link add "v$$-$name" type veth peer name eth0 netns "$space"
+    ip link set "v$$-$name" master "$bridge" up
+    ip -n "$space" address add "$2/24" dev eth0
+    ip -n "$space" link set eth0 up
+    ip -n "$space" link set lo up
+    ip -n "$space" route add default via 10.78.0.1
+    echo "$name" >"$run/$name/root/etc/hostname"
+  fi
+  setsid "$nspawn" -q --register=no --keep-unit -D "$run/$name/root" -M "mlt$$-$name" --hostname="$name" \
+    --network-namespace-path="/run/netns/$space" -b >>"$run/$name/console" 2>&1 &
+  leaders[$name]=$!
+  wait_for 60 "$name boots" booted "$name"
+}
+# A unit that waits, as that of an agent without a scheduler, keeps the system "starting"; its target is reached all the same.
+booted() { on "$1" systemctl is-active --quiet multi-user.target 2>/dev/null; }
+# on NAME COMMAND...: on a booted machine.
+on() {
+  local inside
+  inside=$(pgrep -P "${leaders[$1]}" | head -1)
+  [[ -n $inside ]] || return 1
+  nsenter -t "$inside" -m -u -i -n -p -r -w env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+    DEBIAN_FRONTEND=noninteractive "${@:2}"
+}
+power_off() {
+  on "$1" systemctl poweroff --no-block >/dev/null 2>&1 || true
+  local waited=0
+  while kill -0 "${leaders[$1]}" 2>/dev/null && ((waited++ < 900)); do sleep 0.1; done
+  if kill -0 "${leaders[$1]}" 2>/dev/null; then kill -9 "${leaders[$1]}"; fi
+  wait "${leaders[$1]}" 2>/dev/null || true
+  unset "leaders[$1]"
+}
+# wait_for SECONDS WHAT COMMAND...
+wait_for() {
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@"; do
+    ((SECONDS < end)) || fail "never: $what"
+    sleep 0.3
+  done
+}
+
+# ---- Parts
+
+template=$work/template
+make_template() {
+  rm -rf "$template"
+  mkdir "$template"
+  tar -C "$template" -xf "$clean"
+  mkdir "$template/packages"
+  cp -r "$new" "$old" "$template/packages"
+  in_root "$template" apt-get update -q >/dev/null
+}
+install_old() { in_root "$1" sh -c 'apt-get install -y -q --no-install-recommends /packages/old/*.deb' >"$run/install.log" || { cat "$run/install.log"; fail "the packages cannot be installed"; }; }
+upgrade='apt-get install -y -q --no-install-recommends /packages/new/modelet_*.deb /packages/new/modelet-agent_*.deb /packages/new/modelet-scheduler_*.deb'
+
+part_install() {
+  local root=$run/one/root kept
+  layered one "$template"
+  begin "install $lower"
+  install_old "$root"
+  [[ $(in_root "$root" stat -c '%U %a' /var/lib/modelet) == "modelet 700" ]] || fail "/var/lib/modelet is not the agent's alone"
+  [[ $(in_root "$root" stat -c '%U %a' /etc/modelet/scheduler.key) == "modelet-scheduler 600" ]] || fail "the scheduler's key is not its own"
+  in_root "$root" test -L /etc/systemd/system/multi-user.target.wants/modelet-scheduler.service || fail "the scheduler is not enabled"
+  ! in_root "$root" test -e /etc/systemd/system/multi-user.target.wants/modelet-agent.service || fail "the agent is enabled before it knows a scheduler"
+  for page in modelet modelet-agent modelet-scheduler; do in_root "$root" test -s /usr/share/man/man1/$page.1.gz || fail "no manual page of $page"; done
+
+  begin "quickstart from the packages alone"
+  in_root "$root" sh -c 'cd /root && modelet train /usr/share/doc/modelet/experiments/quickstart.toml --set train.epochs=1 --nodes 2 --out run &&
+    modelet predict run /usr/share/doc/modelet/experiments/datasets/debian-deps/test.txt.xz --limit 3' >"$run/quickstart.log" ||
+    { cat "$run/quickstart.log"; fail "the quickstart does not work from the packages"; }
+  tail -3 "$run/quickstart.log"
+
+  begin "upgrade to $number"
+  in_root "$root" sh -c 'echo "store_mib = 1000" >>/etc/modelet/scheduler.toml'
+  kept=$(in_root "$root" sha256sum /etc/modelet/scheduler.key /etc/modelet/scheduler.toml)
+  in_root "$root" sh -c "$upgrade" >"$run/upgrade.log" || { cat "$run/upgrade.log"; fail "the upgrade failed"; }
+  [[ $(in_root "$root" sha256sum /etc/modelet/scheduler.key /etc/modelet/scheduler.toml) == "$kept" ]] || fail "the upgrade has changed the configuration"
+  for program in modelet modelet-agent modelet-scheduler; do
+    [[ $(in_root "$root" $program --version) == "$program ${number%-*}" ]] || fail "$program is of another version"
+  done
+
+  if compgen -G "$new/python3-modelet_*.deb" >/dev/null; then
+    begin "Python"
+    in_root "$root" sh -c 'apt-get install -y -q --no-install-recommends /packages/new/python3-modelet_*.deb' >"$run/python.log" || { cat "$run/python.log"; fail "python3-modelet cannot be installed"; }
+    [[ $(in_root "$root" python3 -c 'import modelet; print(modelet.__version__)') == "${number%-*}" ]] || fail "the Python package is of another version"
+    in_root "$root" sh -c 'cd /root && python3 -c "import modelet; modelet.train(\"/usr/share/doc/modelet/experiments/quickstart.toml\", nodes=2, out=\"python-run\", settings={\"train.epochs\": 1})"' >"$run/python.log" || { cat "$run/python.log"; fail "training from Python does not work from the packages"; }
+    in_root "$root" apt-get purge -y -q python3-modelet >/dev/null
+    ! in_root "$root" test -e /usr/lib/python3/dist-packages/modelet || fail "the Python package leaves files behind"
+  fi
+
+  begin "remove, purge"
+  in_root "$root" sh -c 'touch /var/lib/modelet/kept && apt-get remove -y -q modelet modelet-agent modelet-scheduler' >/dev/null
+  ! in_root "$root" test -e /usr/bin/modelet-agent || fail "a program is left after remove"
+  in_root "$root" test -e /var/lib/modelet/kept -a -e /etc/modelet/scheduler.key || fail "remove has removed state or keys"
+  in_root "$root" sh -c 'apt-get purge -y -q modelet modelet-agent modelet-scheduler' >/dev/null
+  left=$(in_root "$root" sh -c 'rm -rf /root/run* /root/python-run /root/.cache; find / -xdev -iname "*modelet*" -not -path "/packages/*" -not -path "/proc/*" -not -path "/root/*" -not -path "/var/cache/apt/*"; getent passwd modelet modelet-scheduler; true')
+  [[ -z $left ]] || fail "purge leaves behind: $left"
+}
+
+modelet_env='MODELET_SCHEDULER=tcp://10.78.0.10:5570 MODELET_KEY=/root/admin.key'
+# ask COMMAND...: the program modelet on the scheduler's machine, as its administrator.
+ask() { on sched env $modelet_env "MODELET_SCHEDULER_KEY=$scheduler_key" modelet "$@"; }
+nodes_are() { [[ $(ask nodes --json | grep -c '"name"') == "$1" ]]; }
+run_is() { ask list --json | grep -q "\"state\":\"$1\""; }
+step_of_run() { ask list --json | sed -n 's/.*"step":\([0-9]*\).*/\1/p' | tail -1; }
+step_after() { (($(step_of_run) > $1)); }
+active() { on "$1" systemctl is-active --quiet "$2"; }
+failed_never() {
+  local name
+  for name in "$@"; do
+    [[ -z $(on "$name" systemctl --failed --no-legend) ]] || { on "$name" systemctl --failed; fail "$name has a failed unit"; }
+  done
+}
+add_agent() {
+  local public
+  public=$(on "$1" sh -c 'modelet keygen /etc/modelet/agent.key && chown modelet: /etc/modelet/agent.key')
+  on sched sh -c "echo 'agent $public $1' >>/etc/modelet/allowed"
+  printf 'scheduler = "tcp://10.78.0.10:5570"\nscheduler_key = "%s"\nkey = "/etc/modelet/agent.key"\nmemory_mib = 1500\ncores = 1\ndedicated = true\ngflops = 10\nmemory_gbps = 5\n' \
+    "$scheduler_key" >"$run/$1/agent.toml"
+  on "$1" sh -c 'cat >/etc/modelet/agent.toml' <"$run/$1/agent.toml"
+  on "$1" systemctl enable --quiet --now modelet-agent
+}
+
+part_pool() {
+  local name agents=(a1 a2 a3) begun=$SECONDS
+  install_old "$template"
+  make_network
+  begin "one scheduler and three agents boot"
+  rm -f "$template/etc/modelet/scheduler.key" "$template/etc/modelet/allowed"
+  for name in sched "${agents[@]}"; do layered "$name" "$template"; done
+  in_root "$run/sched/root" dpkg-reconfigure modelet-scheduler >/dev/null
+  for name in "${agents[@]}"; do in_root "$run/$name/root" systemctl disable --quiet modelet-scheduler; done
+  boot sched 10.78.0.10
+  active sched modelet-scheduler || fail "the scheduler does not start with its machine"
+  scheduler_key=$(on sched sed -n 's/^public *= *"\(.*\)"/\1/p' /etc/modelet/scheduler.key)
+  on sched modelet keygen /root/admin.key --allow-list /etc/modelet/allowed --role admin --name root >/dev/null
+  for name in "${agents[@]}"; do boot "$name" "10.78.0.1${name#a}"; add_agent "$name"; done
+  for name in "${agents[@]}"; do active "$name" modelet-agent || fail "$name has not joined"; done
+  nodes_are 3 || fail "the pool has not three nodes"
+  ask nodes
+
+  begin "a run trains, and is stopped"
+  ask submit /usr/share/doc/modelet/experiments/quickstart.toml --set train.epochs=1000 --nodes 3 >"$run/submit.log" 2>&1 || { cat "$run/submit.log"; fail "submit"; }
+  wait_for 120 "the run does steps" step_after 20
+
+  begin "kill -9 of an agent: it comes back, the run goes on"
+  on a3 systemctl kill --kill-whom=main --signal=KILL modelet-agent
+  wait_for 60 "the agent of a3 is active again" active a3 modelet-agent
+  wait_for 60 "the pool has three nodes again" nodes_are 3
+  local step
+  step=$(step_of_run)
+  wait_for 120 "the run goes on" step_after "$step"
+
+  begin "kill -9 of the scheduler: agents train on"
+  on sched systemctl kill --kill-whom=main --signal=KILL modelet-scheduler
+  wait_for 60 "the scheduler is back" active sched modelet-scheduler
+  wait_for 60 "the pool has three nodes again" nodes_are 3
+  step=$(step_of_run)
+  wait_for 120 "the run goes on" step_after "$step"
+
+  begin "upgrade of all packages while the run trains"
+  for name in "${agents[@]}" sched; do
+    on "$name" sh -c "$upgrade" >"$run/$name/upgrade.log" 2>&1 </dev/null || { cat "$run/$name/upgrade.log"; fail "$name cannot be upgraded"; }
+    wait_for 150 "the pool has three nodes" nodes_are 3
+  done
+  step=$(step_of_run)
+  wait_for 180 "the run goes on after the upgrade" step_after "$step"
+
+  begin "a machine reboots"
+  power_off a2
+  boot a2 10.78.0.12
+  wait_for 60 "the agent of a2 is active again" active a2 modelet-agent
+  wait_for 60 "the pool has three nodes again" nodes_are 3
+
+  begin "the scheduler is away while an agent starts: its unit waits, the machine boots"
+  on sched systemctl stop modelet-scheduler
+  power_off a1
+  boot a1 10.78.0.11
+  [[ $(on a1 systemctl show -P ActiveState modelet-agent) == activating ]] || fail "without a scheduler the agent's unit must be 'activating'"
+  on a1 systemctl show -P StatusText modelet-agent | grep -q "looks for the scheduler" || fail "the status does not say what the agent waits for"
+  on a1 systemctl is-active --quiet multi-user.target || fail "the machine's start waits for the scheduler"
+  on sched systemctl start modelet-scheduler
+  wait_for 60 "the agent of a1 is active" active a1 modelet-agent
+
+  begin "stop: each agent leaves, and its unit does not fail"
+  ask stop 1 >/dev/null
+  wait_for 120 "the run is stopped" run_is stopped
+  for name in "${agents[@]}"; do on "$name" systemctl stop modelet-agent; done
+  on sched systemctl stop modelet-scheduler
+  failed_never sched "${agents[@]}"
+  begin "$((SECONDS - begun)) seconds for this part"
+}
+
+make_template
+for part in "${parts[@]}"; do "part_$part"; done
+begin "everything was as it should be"
