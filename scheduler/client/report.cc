@@ -151,6 +151,7 @@ void Reporter::handle(const json& event) {
     if (journal_) journal_->add(stamped);
   });
   attempt([&] { pass_on(stamped); });
+  if (sink_) sink_(stamped);
 }
 
 template <class Write>

@@ -11,10 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "scheduler/client/run_journal.h"
 #include "scheduler/client/terminal.h"
@@ -42,6 +44,9 @@ class Reporter {
   // Keeps the journal of a run in `folder` (scheduler/client/run_journal.h). `labels`: data.labels.
   void record_in(const std::filesystem::path& folder, const std::string& experiment,
                  const std::filesystem::path& labels = {});
+
+  // Gives each event also to `sink`, which must not throw.
+  void pass_to(std::function<void(const nlohmann::json&)> sink) { sink_ = std::move(sink); }
 
   // Shows and records an event, and gives it a "time" if it has none. Does not throw. The first failure to
   // record or pass on an event is told to people at once and kept in failure(), and the caller that started the run
@@ -88,6 +93,7 @@ class Reporter {
   std::ostream &machines_, &people_;
   const Terminal terminal_;
   std::optional<RunJournal> journal_;
+  std::function<void(const nlohmann::json&)> sink_;  // may be empty
   bool in_progress_line_ = false;
   uint64_t steps_ = 0, epochs_ = 0;  // of the whole run; 0: not known
   double p_at_1_ = -1;               // of the last evaluation; negative: none yet

@@ -41,6 +41,7 @@ except ImportError:
 class BrowserTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        super().setUpClass()
         cls.playwright = sync_playwright().start()
         cls.browser = cls.playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
         cls.addClassCleanup(cls.playwright.stop)
@@ -132,6 +133,16 @@ class PageTest(BrowserTest):
         expect(page.get_by_role("img", name="Loss: loss")).to_have_attribute("aria-label", containing("at step 1500"))
         page.get_by_text("Values of Loss").click()
         expect(page.locator("figure").first.locator("tbody tr")).to_have_count(15)
+
+    def test_many_epochs_hide_no_recovery(self):
+        self.pool.lose("node-002")
+        for number in range(1, 3000):
+            self.pool.emit(7, {"event": "epoch", "epoch": number, "step": 2000 + number, "loss": 2.0})
+        page = self.view("#/runs/7")
+        expect(page.locator(".marks")).to_contain_text("epoch 2999 done")
+        expect(page.locator(".marks")).to_contain_text("lost node-002")
+        expect(page.locator("svg .mark.regrouped")).to_have_count(1)
+        self.assertLessEqual(page.locator(".marks li").count(), 50)
 
     def test_figures_of_a_run(self):
         page = self.view("#/runs/7")
@@ -241,12 +252,12 @@ class PageTest(BrowserTest):
         page.context.set_offline(False)
         self.server = MockServer(self.pool, port)
         expect(page.locator("#connection")).to_have_text("live", timeout=20000)
-        self.expected_complaints = AnyComplaints("net::ERR")
+        self.expected_complaints = AnyOf("net::ERR")
 
     def test_a_run_that_does_not_exist(self):
         page = self.view("#/compare?runs=99")
         expect(page.get_by_text("run 99: there is no run 99")).to_be_visible()
-        self.expected_complaints = AnyComplaints("404")
+        self.expected_complaints = AnyOf("404")
 
     def test_an_unchanged_pool_costs_nothing(self):
         page = self.view()
@@ -381,7 +392,7 @@ def containing(part):
     return re.compile(re.escape(part))
 
 
-class AnyComplaints:
+class AnyOf:
     """Equal to a list of complaints that all contain a text."""
 
     def __init__(self, text):

@@ -42,7 +42,7 @@ if [[ $(cat "$folder/version" 2>/dev/null) != "$playwright $pillow $axe" ]]; the
 fi
 
 export MODELET_PROGRAMS=${MODELET_PROGRAMS:-$PWD/build/dev/bin}
-for test in page report; do
+for test in page pool report; do
   echo "== $test"
   "$folder/venv/bin/python" -B "tests/browser/${test}_test.py"
 done

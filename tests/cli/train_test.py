@@ -1,11 +1,14 @@
 """`modelet train`: the contract of its output, that it learns, and that nodes and codecs do not change what is learned."""
 import collections
 import json
+import re
 import signal
 import subprocess
 import unittest
+import urllib.error
+import urllib.request
 
-from programs import ENDLESS, LABELS, PROGRAMS, STEPS_PER_EPOCH, ProgramTest, finished, losses
+from programs import ENDLESS, LABELS, PROGRAMS, STEPS_PER_EPOCH, ProgramTest, finished, losses, wait_until
 
 
 class Train(ProgramTest):
@@ -86,6 +89,35 @@ class Train(ProgramTest):
         size = {name: sum(path.stat().st_size for path in (self.folder / name / "checkpoints").rglob("*.*")) for name in ("few", "vast")}
         self.assertLess(size["vast"], 1.1 * size["few"])
         self.assertEqual(self.modelet("predict", "vast", "vast-test.txt").stdout, self.modelet("predict", "few", "data/test.txt").stdout)
+
+    def test_dashboard(self):
+        """The page of a run, for who has its address, on a free port or on a given one."""
+        run = self.start_training("shown", *ENDLESS, "--dashboard")
+        address, token = wait_until(lambda: re.search(r"page of the run: (http://127\.0\.0\.1:\d+)/\?token=(\w{64})#/runs/1\n", run.stderr),
+                                    lambda: f"it names its page: {run}").groups()
+
+        def got(path, token=token):
+            request = urllib.request.Request(address + path, headers={"Authorization": f"Bearer {token}"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+        run.wait_for_step(3)
+        (status,) = got("/api/pool")["runs"]
+        self.assertEqual((status["run"], status["name"], status["state"]), (1, "small", "running"))
+        self.assertGreaterEqual(status["step"], 3)
+        events = got("/api/runs/1/events")["events"]
+        self.assertEqual(events, run.events()[:len(events)])
+        details = got("/api/runs/1")
+        self.assertIn("[train]", details["experiment"])
+        (placed,) = details["placement"]
+        self.assertGreater(placed["modelets"], 0)
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            got("/api/pool", "0" * 64)
+        self.assertEqual(refused.exception.code, 401)
+        port = address.rsplit(":", 1)[1]
+        self.assert_refused(1, [f"127.0.0.1:{port}", "in use"], "modelet", "train", self.experiment, "--out", "second", f"--dashboard=127.0.0.1:{port}")
+        self.assert_refused(2, "--dashboard", "modelet", "train", self.experiment, "--out", "third", "--dashboard=nowhere")
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.end(), 130, run)
 
     def test_threads(self):
         for threads in ("1", "2"):

@@ -33,12 +33,12 @@ FOLDERS = {
                    "node_agent/snapshots", "node_agent/agent/core", "node_agent/agent/job", "node_agent/agent"],
     "scheduler": ["scheduler/access", "scheduler/plan", "scheduler/ledger", "scheduler/core/values",
                   "scheduler/core/run", "scheduler/core", "scheduler/dashboard", "scheduler/server",
-                  "scheduler/client", "scheduler/client/launch", "scheduler/cli/options", "scheduler/cli/model", "scheduler/cli/report", "scheduler/cli/serve", "scheduler/cli/pool",
+                  "scheduler/client", "scheduler/client/launch", "scheduler/cli/options", "scheduler/cli/model", "scheduler/cli/dashboard", "scheduler/cli/report", "scheduler/cli/serve", "scheduler/cli/pool",
                   "scheduler/cli/verbs", "scheduler/cli"],
     "python": ["python/native"],
 }
 # Folders of the scheduler that belong to the program `modelet`, which may use every library.
-PROGRAM = {"scheduler/client", "scheduler/client/launch", "scheduler/cli/options", "scheduler/cli/model", "scheduler/cli/report", "scheduler/cli/serve", "scheduler/cli/pool", "scheduler/cli/verbs",
+PROGRAM = {"scheduler/client", "scheduler/client/launch", "scheduler/cli/options", "scheduler/cli/model", "scheduler/cli/dashboard", "scheduler/cli/report", "scheduler/cli/serve", "scheduler/cli/pool", "scheduler/cli/verbs",
            "scheduler/cli"}
 SKIPPED = {"build", "runs"}
 CPP = (".h", ".cc", ".cpp", ".hpp")

@@ -60,7 +60,7 @@ std::string shares_text(const json& event, const std::string& metric) {
   return text;
 }
 
-void print_row(const std::string& title, const std::string& text) {
+void print_figure(const std::string& title, const std::string& text) {
   std::cout << fmt::format("{:<23}{}\n", title, text);
 }
 
@@ -78,35 +78,35 @@ void print_figures(const json& started, const json& finished) {
       grouped(figure_of(started, "labels")), grouped(figure_of(started, "train_rows")),
       figure_of(started, "nodes"), figure_of(started, "threads"));
   for (const char* k : {"1", "3", "5"})
-    print_row(std::string("P@") + k,
-              fmt::format("{:.1f} %", 100 * figure_of(finished, (std::string("p_at_") + k).c_str())));
+    print_figure(std::string("P@") + k,
+                 fmt::format("{:.1f} %", 100 * figure_of(finished, (std::string("p_at_") + k).c_str())));
   if (finished.contains("best_step"))
-    print_row("held-out P@1, 3, 5",
-              fmt::format("{} %, best of the run, at step {}",
-                          shares_text(finished.value("validation", json::object()), "p"),
-                          grouped(figure_of(finished, "best_step"))));
+    print_figure("held-out P@1, 3, 5",
+                 fmt::format("{} %, best of the run, at step {}",
+                             shares_text(finished.value("validation", json::object()), "p"),
+                             grouped(figure_of(finished, "best_step"))));
   for (const auto& [metric, title] : {std::pair("ndcg", "nDCG@1, 3, 5"), std::pair("psp", "PSP@1, 3, 5"),
                                       std::pair("recall", "recall@1, 3, 5")})
     if (const std::string shares = shares_text(finished, metric); !shares.empty())
-      print_row(title, shares + " %");
+      print_figure(title, shares + " %");
   if (finished.contains("auc"))
-    print_row("AUC, log-loss",
-              fmt::format("{:.4f}  {:.4f}", figure_of(finished, "auc"), figure_of(finished, "log_loss")));
+    print_figure("AUC, log-loss",
+                 fmt::format("{:.4f}  {:.4f}", figure_of(finished, "auc"), figure_of(finished, "log_loss")));
   // 0: the run was resumed at its end, and had nothing to train.
   const double rate = figure_of(finished, "samples_per_second");
-  print_row("training", fmt::format("{:.1f} s, {} steps{}", figure_of(finished, "train_seconds"),
-                                    grouped(figure_of(finished, "steps")),
-                                    rate > 0 ? fmt::format(", {} samples/s", grouped(rate)) : ""));
+  print_figure("training", fmt::format("{:.1f} s, {} steps{}", figure_of(finished, "train_seconds"),
+                                       grouped(figure_of(finished, "steps")),
+                                       rate > 0 ? fmt::format(", {} samples/s", grouped(rate)) : ""));
   if (figure_of(started, "nodes") > 1) {
     const double sent = figure_of(finished, "bytes_sent_per_node_per_step"), dense = dense_bytes(started);
-    print_row("sent per node and step", bytes_text(static_cast<uint64_t>(sent)));
-    print_row("a dense all-reduce",
-              fmt::format("{} (ring, all gradients in fp32; computed): {} times as much",
-                          bytes_text(static_cast<uint64_t>(dense)), grouped(dense / std::max(sent, 1.0))));
+    print_figure("sent per node and step", bytes_text(static_cast<uint64_t>(sent)));
+    print_figure("a dense all-reduce",
+                 fmt::format("{} (ring, all gradients in fp32; computed): {} times as much",
+                             bytes_text(static_cast<uint64_t>(dense)), grouped(dense / std::max(sent, 1.0))));
   }
-  print_row("memory", bytes_text(static_cast<uint64_t>(figure_of(finished, "peak_rss_bytes"))) +
-                          " at the peak of the largest process");
-  print_row("checkpoint", fs::relative(text_of(finished, "checkpoint")).string());
+  print_figure("memory", bytes_text(static_cast<uint64_t>(figure_of(finished, "peak_rss_bytes"))) +
+                             " at the peak of the largest process");
+  print_figure("checkpoint", fs::relative(text_of(finished, "checkpoint")).string());
 }
 
 std::string names_text(const std::vector<JudgedLabel>& labels) {

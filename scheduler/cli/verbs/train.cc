@@ -14,8 +14,9 @@
 #include "base/system/file.h"
 #include "base/system/process.h"
 #include "node_agent/train/local_run.h"
-#include "node_agent/train/train.h"
 #include "node_agent/train/towers.h"
+#include "node_agent/train/train.h"
+#include "scheduler/cli/dashboard/run_dashboard.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/recipe.h"
 #include "scheduler/client/fetch_run.h"
@@ -35,7 +36,7 @@ namespace fs = std::filesystem;
 struct TrainOptions {
   ExperimentArguments experiment;
   RecipeArguments recipe;
-  std::string out, resume;
+  std::string out, resume, dashboard;
   uint32_t nodes = 1;
   std::optional<uint32_t> threads;
   bool json = false;
@@ -170,6 +171,12 @@ void train(const TrainOptions& options) {
   shard::require_one_run(run.out, run.resume);
   require_room(run.out, 0);
   Reporter reporter(options.json);
+  std::optional<RunDashboard> dashboard;
+  if (!options.dashboard.empty()) {
+    dashboard.emplace(submission.name, options.dashboard);
+    reporter.pass_to([&dashboard](const nlohmann::json& event) { dashboard->view().add(event); });
+    reporter.note("page of the run: " + dashboard->url());
+  }
   const ChosenExperiment chosen = experiment_of(options, reporter);
   submission.experiment = chosen.experiment;
   if (options.nodes > 1 && tower_tasks(submission.experiment.model) > 1 && !run.resume.empty())
@@ -182,6 +189,12 @@ void train(const TrainOptions& options) {
     reporter.note("hash tables as measured by modelet tune: " + tuned.string());
   submission.shape = load_data(submission.experiment, reporter).shape();
   require_room(run.out, checkpoint_bytes(submission));
+  if (dashboard) {
+    dashboard->view().set_experiment(chosen.text);
+    if (options.nodes == 1)
+      dashboard->view().set_placement(partition_model(submission.experiment, submission.shape).size(),
+                                      checkpoint_bytes(submission));
+  }
   if (options.nodes == 1)
     train_here(run, reporter);
   else
@@ -204,6 +217,8 @@ void add_train_verb(CLI::App& app) {
       ->check(CLI::Range(0u, 1024u));
   verb.add_option("--out", options->out, "folder of the run (default: runs/NAME-TIME)");
   verb.add_option("--resume", options->resume, "run folder or checkpoint to continue from");
+  verb.add_flag(fmt::format("--dashboard{{{}}}", kDashboardAddress), options->dashboard,
+                "show the run on a page, whose address is printed; --dashboard=ADDRESS:PORT listens there");
   verb.add_flag("--json", options->json, "JSON Lines on standard output; the last line is the result");
   verb.footer(
       "Ctrl-C, or closing the terminal, stops at the next step and writes a checkpoint; a second Ctrl-C ends "
@@ -214,6 +229,7 @@ void add_train_verb(CLI::App& app) {
       "  modelet train my-train.txt.xz my-test.txt.xz\n"
       "  modelet train my-train.txt.xz my-test.txt.xz --time-budget 5m --set model.loss=softmax\n"
       "  modelet train experiments/quickstart.toml --nodes 4 --set exchange.codec=int8\n"
+      "  modelet train experiments/quickstart.toml --dashboard\n"
       "  modelet train experiments/quickstart.toml --nodes 4 --set cluster.replicas=2\n"
       "  modelet train experiments/debian-deps.toml --set train.epochs=2 --json\n"
       "  modelet train experiments/quickstart.toml --resume runs/quickstart-20260101-120000");

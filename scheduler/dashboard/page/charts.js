@@ -142,10 +142,17 @@ function shapeOf(shape, x, y) {
   }
 }
 
+// Which marks are listed, the newest first: those of what happens often leave room for the others.
+function listed(marks) {
+  const kOften = ['epoch', 'checkpoint', 'snapshot', 'task'], kMost = 25;
+  const newest = (wanted) => marks.filter((mark) => kOften.includes(mark.kind) === wanted).slice(-kMost);
+  const shown = new Set([...newest(true), ...newest(false)]);
+  return marks.filter((mark) => shown.has(mark)).reverse();
+}
+
 // The marks of a run on an axis of time, a lane for each kind, and the same as a list.
 export class Timeline {
-  constructor({most = 50} = {}) {
-    this.most = most;
+  constructor() {
     this.svg = makeSvg('svg', {class: 'timeline', 'aria-hidden': 'true'});
     this.list = make('ol', {class: 'marks', reversed: true});
     this.none = make('p', {class: 'none'}, 'nothing has happened yet');
@@ -159,8 +166,7 @@ export class Timeline {
     this.marks = marks;
     this.count = marks.length;
     show(this.none, marks.length === 0);
-    const newest = marks.slice(-this.most).reverse();
-    reconcile(this.list, newest, (mark) => mark, () => make('li', {}, make('time'), make('span')), (item, mark) => {
+    reconcile(this.list, listed(marks), (mark) => mark, () => make('li', {}, make('time'), make('span')), (item, mark) => {
       setText(item.firstChild, timeText(mark.time));
       setText(item.lastChild, mark.text);
     });

@@ -2,7 +2,7 @@
 // Pure data, no elements. The page and the report use it.
 
 const kMostPoints = 20000;  // of a curve; beyond it every second point is dropped
-const kMostMarks = 2000;
+const kMostMarks = 500;  // of a kind, likewise: many epochs hide no recovery
 
 // A curve over steps. A run that goes on from a snapshot repeats steps: the later values replace the earlier ones.
 export class Curve {
@@ -58,16 +58,21 @@ export const kLanes = [
 
 export class RunSeries {
   constructor() {
-    this.loss = new Curve('loss');
-    this.rate = new Curve('samples/s');
-    this.metrics = new Map();  // title -> Curve
+    this.clearCurves();
     this.marks = [];           // {time, step, kind, text}, in order
+    this.counts = {};          // of marks of each kind
     this.started = null;       // the first "started"
     this.progress = null;      // the last "progress"
     this.times = null;         // the last "nodes" of a progress
     this.doing = '';           // what it does beside steps
     this.end = null;           // the last event of a run that has ended
     this.lastTime = null;
+  }
+
+  clearCurves() {
+    this.loss = new Curve('loss');
+    this.rate = new Curve('samples/s');
+    this.metrics = new Map();  // title -> Curve
   }
 
   add(events) {
@@ -83,6 +88,9 @@ export class RunSeries {
       case 'started':
         this.started ??= event;
         this.end = null;
+        break;
+      case 'tower_started':  // its steps count from 1 again
+        this.clearCurves();
         break;
       case 'progress':
         this.progress = event;
@@ -126,7 +134,11 @@ export class RunSeries {
 
   mark(kind, time, step, text) {
     this.marks.push({kind, time: Date.parse(time), step, text});
-    if (this.marks.length > kMostMarks) this.marks.splice(0, this.marks.length - kMostMarks);
+    this.counts[kind] = (this.counts[kind] ?? 0) + 1;
+    if (this.counts[kind] <= kMostMarks) return;
+    let place = 0;
+    this.marks = this.marks.filter((each) => each.kind !== kind || (this.counts[kind] - place++) % 2 !== 0);
+    this.counts[kind] = this.marks.filter((each) => each.kind === kind).length;
   }
 
   // What happened to the group, for lines across the curves.
