@@ -1,4 +1,5 @@
 """Trained models, loaded from the folder of a run or from a checkpoint."""
+import dataclasses
 import functools
 import operator
 import os
@@ -20,6 +21,7 @@ from modelet._folders import Folder
 
 Questions: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]]
 Rows: TypeAlias = Matrix | Questions
+Labels: TypeAlias = Sequence[str | SupportsIndex] | npt.NDArray[np.integer[Any]]
 
 
 # A forked child must not find a model in the middle of a call of another thread, which the child does not have.
@@ -47,6 +49,17 @@ def _go_on_in_child() -> None:
 
 
 os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_go_on_in_child)
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """What the score of a label consists of: score = rest + sum(shares). Features with a positive share speak for it."""
+    label: int
+    score: float
+    rest: float  # what the label has without any feature
+    features: npt.NDArray[np.uint32]  # of the row, the largest share by size first
+    values: Floats  # as the model sees them
+    shares: npt.NDArray[np.float64]
 
 
 class Model:
@@ -101,9 +114,48 @@ class Model:
         """The columns of a row without labels, if the model was trained on csv or a table; else an empty list."""
         return self._native.columns
 
-    def predict(self, rows: Rows, k: int = 5) -> tuple[npt.NDArray[np.int64], Floats]:
-        """The k best labels of each row: labels [rows, k] (numbers) and scores [rows, k], best first."""
-        return self._native.best(self._samples(rows), min(k, self.labels))
+    def predict(self, rows: Rows, k: int = 5, *, among: Labels | None = None, threshold: float | None = None
+                ) -> tuple[npt.NDArray[np.int64], Floats]:
+        """The k best labels of each row: labels [rows, k] (numbers) and scores [rows, k], best first.
+
+        among: only these labels, by names or numbers, are answers; if they are fewer than k, so are the columns.
+        threshold: places of labels with a lower score have the label -1 and the score -inf.
+        """
+        chosen = None if among is None else self._numbers(among)
+        k = min(k, self.labels if chosen is None else len(set(chosen)))
+        found, scores = self._native.best(self._samples(rows), k, chosen)
+        if threshold is not None:
+            low = scores < threshold
+            found[low], scores[low] = -1, -np.inf
+        return found, scores
+
+    def explain(self, rows: Rows, labels: Labels | None = None) -> list[Explanation]:
+        """Why each row gets its best label or, with `labels`, the label that is given for it (names or numbers, one a row)."""
+        samples = self._samples(rows)
+        numbers = [int(label) for label in self._native.best(samples, 1, None)[0][:, 0]] if labels is None else self._numbers(labels)
+        return [Explanation(label, *parts) for label, parts in zip(numbers, self._native.explain(samples, numbers), strict=True)]
+
+    def _numbers(self, labels: Labels) -> list[int]:
+        """Of labels given by names or numbers."""
+        if isinstance(labels, str):
+            raise _modelet.UsageError(f"{labels!r} is one name, and a list of labels is expected")
+        numbers = []
+        for label in labels:
+            number = self._number_of(label) if isinstance(label, str) else operator.index(label)
+            if not 0 <= number < self.labels:
+                raise _modelet.UsageError(f"there is no label {number}; the model has {self.labels}")
+            numbers.append(number)
+        return numbers
+
+    def _number_of(self, name: str) -> int:
+        if name not in self._by_name:
+            known = f"not among the names of the {self.labels} labels" if self._by_name else "no number, and labels have no names in this model"
+            raise _modelet.UsageError(f"{name!r} is {known}")
+        return self._by_name[name]
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, int]:
+        return {name: number for number, name in reversed(list(enumerate(self.label_names)))}
 
     def scores(self, rows: Rows) -> Floats:
         """The scores (logits) of all labels [rows, labels]."""
@@ -177,10 +229,7 @@ class Model:
         if not isinstance(label, str):
             return self._nearest(operator.index(label), k)
         names = self.label_names
-        if label not in names:
-            known = f"not among the names of the {len(names)} labels" if names else "no number, and labels have no names in this model"
-            raise _modelet.UsageError(f"{label!r} is {known}")
-        return [(names[number], cosine) for number, cosine in self._nearest(names.index(label), k)]
+        return [(names[number], cosine) for number, cosine in self._nearest(self._number_of(label), k)]
 
     def _nearest(self, label: int, k: int) -> list[tuple[int, float]]:
         if not 0 <= label < self.labels:

@@ -10,6 +10,7 @@
 #include "shard/data/encode/encoder.h"
 #include "shard/data/pairs/exclusion.h"
 #include "shard/data/store/dataset.h"
+#include "shard/inference/explanation.h"
 
 namespace modelet::python {
 namespace {
@@ -112,7 +113,15 @@ void Model::for_batches(const Samples& samples, const Use& use) {
   }
 }
 
-nb::tuple Model::best(const Samples& samples, size_t k) {
+nb::tuple Model::best(const Samples& samples, size_t k, const std::optional<std::vector<uint32_t>>& among) {
+  std::optional<shard::LabelSet> chosen;
+  if (among) {
+    for (const uint32_t label : *among) model_.label_numbers().checked(label);
+    chosen.emplace(labels(), *among);
+    if (chosen->size() < k)
+      throw UsageError("k is " + std::to_string(k) + ", and there are only " +
+                       std::to_string(chosen->size()) + " labels among which to choose");
+  }
   if (k == 0 || k > labels())
     throw UsageError("k is " + std::to_string(k) + "; this model has " + std::to_string(labels()) +
                      " labels");
@@ -123,7 +132,7 @@ nb::tuple Model::best(const Samples& samples, size_t k) {
   const auto scores_table = scores.table();
   shard::TopK best;
   for_batches(samples, [&](size_t first, const shard::Batch& batch) {
-    model_.predict(batch, k, best);
+    model_.predict(batch, k, best, shard::SearchMode::kDense, chosen ? &*chosen : nullptr);
     for (size_t s = 0; s < batch.size(); ++s) {
       if (best.labels(s).back() == shard::TopK::kNoLabel)
         throw UsageError("row " + std::to_string(first + s) +
@@ -133,6 +142,34 @@ nb::tuple Model::best(const Samples& samples, size_t k) {
     }
   });
   return nb::make_tuple(found_table, scores_table);
+}
+
+nb::list Model::explain(const Samples& samples, const std::vector<uint32_t>& labels) const {
+  const shard::CsrSamples& rows = samples.samples();
+  if (rows.features != features() || labels.size() != rows.rows())
+    throw UsageError("rows of " + std::to_string(features()) +
+                     " features are explained, and a label for each");
+  std::vector<shard::Explanation> found;
+  {
+    const nb::gil_scoped_release unlocked;
+    const shard::Dataset data = shard::Dataset::of(rows, model_.experiment().data.normalize);
+    for (size_t row = 0; row < labels.size(); ++row)
+      found.push_back(shard::explain(model_, data.sample(row), model_.label_numbers().checked(labels[row])));
+  }
+  nb::list all;
+  for (const shard::Explanation& each : found) {
+    std::vector<uint32_t> ids;
+    std::vector<float> values;
+    std::vector<double> shares;
+    for (const shard::FeatureShare& feature : each.features) {
+      ids.push_back(feature.feature);
+      values.push_back(feature.value);
+      shares.push_back(feature.share);
+    }
+    all.append(nb::make_tuple(each.score, each.rest, to_numpy(std::move(ids)), to_numpy(std::move(values)),
+                              to_numpy(std::move(shares))));
+  }
+  return all;
 }
 
 Table<float> Model::scores(const Samples& samples) {
@@ -222,7 +259,8 @@ nb::object Model::tower_labels(size_t tower) const {
 
 nb::object Model::shares() const {
   const std::span<const float> shares = model_.shares();
-  return nb::cast(to_numpy(shares.empty() ? std::vector<float>(labels(), 1) : std::vector(shares.begin(), shares.end())));
+  return nb::cast(
+      to_numpy(shares.empty() ? std::vector<float>(labels(), 1) : std::vector(shares.begin(), shares.end())));
 }
 
 nb::list Model::layers(size_t tower) const {
@@ -282,7 +320,8 @@ nb::object Model::pairs() const {
       const shard::Pairs& pairs = modelet.direct()->pairs;
       for (size_t r = 0; r < pairs.neurons(); ++r) {
         const uint32_t label = scoring.spread().label(static_cast<uint32_t>(modelet.spec().begin + r));
-        const float share = model_.shares().empty() ? 1 : model_.shares()[label], factor = share * scoring.factor({m, r});
+        const float share = model_.shares().empty() ? 1 : model_.shares()[label],
+                    factor = share * scoring.factor({m, r});
         const auto add = [&](uint32_t feature, float unit, float value) {
           features.push_back(feature);
           labels.push_back(label);

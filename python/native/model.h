@@ -41,8 +41,12 @@ class Model {
   Names columns() const;        // shard::Columns::names()
   Names label_names() const;    // empty if labels have no names
 
-  // Labels [rows, k] and scores [rows, k], best first; k is at most labels().
-  nanobind::tuple best(const Samples& samples, size_t k);
+  // Labels [rows, k] and scores [rows, k], best first; k is at most labels(). `among`: only these labels, at least k
+  // different ones; nothing: all.
+  nanobind::tuple best(const Samples& samples, size_t k, const std::optional<std::vector<uint32_t>>& among);
+  // For each row the parts of the score of its label in `labels` [rows] (shard/inference/explanation.h): the score, the
+  // rest, and the features, their values and shares.
+  nanobind::list explain(const Samples& samples, const std::vector<uint32_t>& labels) const;
   Table<float> scores(const Samples& samples);  // [rows, labels]
   Table<float> hidden(const Samples& samples);  // [rows, width]
 

@@ -99,10 +99,15 @@ NB_MODULE(_modelet, m) {
       .def_prop_ro("columns", &Model::columns)
       .def_prop_ro("label_names", &Model::label_names)
       .def_prop_ro("terms", &Model::terms)
+      .def("best", &Model::best, "samples"_a, "k"_a, "among"_a.none(),
+           nb::sig("def best(self, samples: Samples, k: int, among: collections.abc.Sequence[int] | None) -> "
+                   "tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.float32]]"))
       .def(
-          "best", &Model::best, "samples"_a, "k"_a,
+          "explain", &Model::explain, "samples"_a, "labels"_a,
           nb::sig(
-              "def best(self, samples: Samples, k: int) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.float32]]"))
+              "def explain(self, samples: Samples, labels: collections.abc.Sequence[int]) -> "
+              "list[tuple[float, float, numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.float32], "
+              "numpy.typing.NDArray[numpy.float64]]]"))
       .def("scores", &Model::scores, "samples"_a,
            nb::sig("def scores(self, samples: Samples) -> numpy.typing.NDArray[numpy.float32]"))
       .def("hidden", &Model::hidden, "samples"_a,

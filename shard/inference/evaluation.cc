@@ -54,23 +54,27 @@ LabelRanker::LabelRanker(const Scoring& scoring, ThreadPool& pool, bool pairs)
              scoring.modelets()[0]->parameters().precision() == Precision::kBf16),
       scratch_(pool.threads()) {}
 
-std::span<const uint32_t> LabelRanker::ranked(const Modelet& modelet, Ranking ranking) {
+std::span<const uint32_t> LabelRanker::ranked(const Modelet& modelet, Ranking ranking,
+                                              const LabelSet* among) {
   const bool all = ranking == Ranking::kPrediction || modelet.direct() == nullptr;
+  const auto first = static_cast<uint32_t>(modelet.spec().begin);
   ranked_.clear();
   for (uint32_t row = 0; row < modelet.parameters().rows(); ++row)
-    if (all || modelet.direct()->pairs.positives(row) > 0) ranked_.push_back(row);
+    if ((all || modelet.direct()->pairs.positives(row) > 0) &&
+        (among == nullptr || among->contains(scoring_.spread().label(first + row))))
+      ranked_.push_back(row);
   return ranked_;
 }
 
 template <class Use>
-void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking, size_t samples,
-                                  const Batch* batch, const Use& use) {
+void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking, const LabelSet* among,
+                                  size_t samples, const Batch* batch, const Use& use) {
   const size_t columns = padded(samples);
   MODELET_CHECK(hidden_transposed.cols == columns, "activations of other samples");
   queries_.assign(batch, hidden_transposed, scoring_.needs(), pairs_);
   for (size_t m = 0; m < scoring_.modelets().size(); ++m) {
     const Modelet& modelet = *scoring_.modelets()[m];
-    const std::span<const uint32_t> all = ranked(modelet, ranking);
+    const std::span<const uint32_t> all = ranked(modelet, ranking, among);
     pool_.for_pieces(all.size(), kScoredTogether, [&](size_t begin, size_t end) {
       const LabelRows labels{m, all.subspan(begin, end - begin)};
       const size_t count = labels.rows.size();
@@ -94,7 +98,7 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking
 }
 
 void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
-                             const Batch* batch, Ranking ranking) {
+                             const Batch* batch, Ranking ranking, const LabelSet* among) {
   best.reset(samples, k);
   const size_t columns = padded(samples);
   for (PerThread& scratch : scratch_) {
@@ -107,14 +111,14 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
     for (size_t i = 0; i < found; ++i)
       scratch.best.insert(scratch.positions[i], row[scratch.positions[i]], label);
   };
-  for_each_neuron(hidden_transposed, ranking, samples, batch, take);
+  for_each_neuron(hidden_transposed, ranking, among, samples, batch, take);
   for (const PerThread& scratch : scratch_) best.merge(scratch.best);
 }
 
 void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                               const Batch* batch) {
   const size_t labels = scoring_.spread().labels();
-  for_each_neuron(hidden_transposed, Ranking::kPrediction, samples, batch,
+  for_each_neuron(hidden_transposed, Ranking::kPrediction, nullptr, samples, batch,
                   [&](PerThread&, uint32_t label, const float* row) {
                     for (size_t s = 0; s < samples; ++s) scores[s * labels + label] += row[s];
                   });

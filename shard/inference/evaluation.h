@@ -10,6 +10,7 @@
 #include "base/array/matrix.h"
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
+#include "shard/inference/label_set.h"
 #include "shard/kernels/simd/instruction_set.h"
 #include "shard/layers/scoring/scoring.h"
 
@@ -60,9 +61,10 @@ class LabelRanker {
   LabelRanker(const Scoring& scoring, ThreadPool& pool, bool pairs = kernels::pairs_pay());
 
   // Scores every neuron, or those that may be proposed. hidden_transposed [d, padded samples]. `batch`: the
-  // samples; only terms that need features read them.
+  // samples; only terms that need features read them. `among`: only these labels are scored; null: all.
   void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
-                  const Batch* batch = nullptr, Ranking ranking = Ranking::kPrediction);
+                  const Batch* batch = nullptr, Ranking ranking = Ranking::kPrediction,
+                  const LabelSet* among = nullptr);
   // Adds the scores of its labels to scores [samples, labels of the model].
   void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                    const Batch* batch = nullptr);
@@ -72,10 +74,10 @@ class LabelRanker {
 
   // Calls use(scratch, label, scores [padded samples]) for each neuron that is ranked, on the pool's threads.
   template <class Use>
-  void for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking, size_t samples, const Batch* batch,
-                       const Use& use);
+  void for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking, const LabelSet* among, size_t samples,
+                       const Batch* batch, const Use& use);
   // The rows of a modelet that are ranked, ascending. Valid until the next call.
-  std::span<const uint32_t> ranked(const Modelet& modelet, Ranking ranking);
+  std::span<const uint32_t> ranked(const Modelet& modelet, Ranking ranking, const LabelSet* among);
 
   const Scoring& scoring_;
   ThreadPool& pool_;

@@ -18,11 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Sample sample_of(const Batch& batch, size_t s) {
-  const size_t first = batch.offsets[s], count = batch.offsets[s + 1] - first;
-  return {{batch.features.data() + first, count}, {batch.values.data() + first, count}, {}};
-}
-
 // Calls read(), which reads files of the checkpoint in `folder`.
 template <class Read>
 auto naming_the_intact(const fs::path& folder, const Read& read) {
@@ -60,6 +55,11 @@ uint64_t weight_bytes(const Checkpoint& checkpoint) {
 }
 
 }  // namespace
+
+Sample sample_of(const Batch& batch, size_t s) {
+  const size_t first = batch.offsets[s], count = batch.offsets[s + 1] - first;
+  return {{batch.features.data() + first, count}, {batch.values.data() + first, count}, {}};
+}
 
 uint64_t Model::bytes_to_load(const fs::path& path) { return weight_bytes(open_model(path)); }
 
@@ -123,7 +123,32 @@ std::vector<ScoredLabel> Model::predict(const std::string& text, size_t k) const
   return predict(sample, k);
 }
 
-std::vector<ScoredLabel> Model::predict(const Sample& sample, size_t k, SearchMode mode) const {
+const LabelNumbers& Model::label_numbers() const {
+  const std::lock_guard lock(mutex_);
+  if (label_numbers_ == nullptr)
+    label_numbers_ = std::make_unique<LabelNumbers>(names_.names, shape().labels);
+  return *label_numbers_;
+}
+
+LabelSet Model::read_label_set(const fs::path& file) const {
+  const LabelNumbers& numbers = label_numbers();
+  std::vector<uint32_t> chosen;
+  LineReader lines(file);
+  std::string_view line;
+  while (lines.next(line)) {
+    if (line.empty()) continue;
+    try {
+      chosen.push_back(numbers.parse(line));
+    } catch (const UsageError& error) {
+      lines.fail(error.what());
+    }
+  }
+  if (chosen.empty()) throw UsageError(file.string() + ": has no label; write the name of one a line");
+  return {shape().labels, chosen};
+}
+
+std::vector<ScoredLabel> Model::predict(const Sample& sample, size_t k, SearchMode mode,
+                                        const LabelSet* among) const {
   std::unique_ptr<Session> session;
   {
     const std::lock_guard lock(mutex_);
@@ -133,8 +158,9 @@ std::vector<ScoredLabel> Model::predict(const Sample& sample, size_t k, SearchMo
     }
   }
   if (session == nullptr) session.reset(new Session(*this));
-  const TopK& best =
-      mode == SearchMode::kSparse ? session->sparse(sample, depth(k)) : session->dense(sample, depth(k));
+  const TopK& best = mode == SearchMode::kSparse && among == nullptr
+                         ? session->sparse(sample, depth(k))
+                         : session->dense(sample, depth(k), among);
   std::vector<ScoredLabel> found = interpret(best, 0, k);
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(session));
@@ -160,13 +186,13 @@ std::vector<ScoredLabel> Model::interpret(const TopK& best, size_t sample, size_
   return found;
 }
 
-void Model::predict(const Batch& batch, size_t k, TopK& best, SearchMode mode) {
-  if (mode == SearchMode::kSparse) return predict_sparse(batch, k, best);
-  if (towers_.size() == 1) return towers_.front()->rank(batch, k, best);
+void Model::predict(const Batch& batch, size_t k, TopK& best, SearchMode mode, const LabelSet* among) {
+  if (mode == SearchMode::kSparse && among == nullptr) return predict_sparse(batch, k, best);
+  if (towers_.size() == 1) return towers_.front()->rank(batch, k, best, among);
   best.reset(batch.size(), k);
   if (shares_.empty()) {
     for (const auto& tower : towers_) {
-      tower->rank(batch, k, of_tower_);
+      tower->rank(batch, k, of_tower_, among);
       best.merge(of_tower_);
     }
     return;
@@ -175,22 +201,23 @@ void Model::predict(const Batch& batch, size_t k, TopK& best, SearchMode mode) {
   scores_.resize(batch.size() * labels);
   score(batch, scores_.data());
   for (size_t s = 0; s < batch.size(); ++s)
-    for (uint32_t label = 0; label < labels; ++label) best.insert(s, scores_[s * labels + label], label);
+    for (uint32_t label = 0; label < labels; ++label)
+      if (among == nullptr || among->contains(label)) best.insert(s, scores_[s * labels + label], label);
 }
 
 void Model::predict(const Dataset& data, std::span<const uint32_t> rows, size_t k, SearchMode mode,
-                    const OnBatch& on_batch) {
+                    const OnBatch& on_batch, const LabelSet* among) {
   Batch batch;
   TopK best;
   for (size_t first = 0; first < rows.size(); first += kBatch) {
     batch.assign(data, rows.subspan(first, std::min(kBatch, rows.size() - first)), false);
-    predict(batch, k, best, mode);
+    predict(batch, k, best, mode, among);
     on_batch(batch, best);
   }
 }
 
-void Model::predict(SampleReader& stream, uint64_t limit, size_t k, SearchMode mode,
-                    const OnBatch& on_batch) {
+void Model::predict(SampleReader& stream, uint64_t limit, size_t k, SearchMode mode, const OnBatch& on_batch,
+                    const LabelSet* among) {
   Batch batch;
   TopK best;
   std::exception_ptr failure;
@@ -209,7 +236,7 @@ void Model::predict(SampleReader& stream, uint64_t limit, size_t k, SearchMode m
     return limit == 0 ? uint64_t{kBatch} : std::min(uint64_t{kBatch}, limit - done);
   };
   for (uint64_t done = 0; !failure && fill(most(done)); done += batch.size()) {
-    predict(batch, k, best, mode);
+    predict(batch, k, best, mode, among);
     on_batch(batch, best);
   }
   if (failure) std::rethrow_exception(failure);
@@ -289,22 +316,25 @@ Model::Session::Session(const Model& model) : model_(&model) {
   for (const auto& tower : model.towers()) towers_.emplace_back(*tower);
 }
 
-void Model::Session::dense(const Sample& sample, TopK& best) {
+void Model::Session::dense(const Sample& sample, TopK& best, const LabelSet* among) {
+  const auto may_be = [among](uint32_t label) { return among == nullptr || among->contains(label); };
   if (model_->shares_.empty()) {
     for (Tower::Session& tower : towers_)
-      tower.score(sample, [&](uint32_t label, float score) { best.insert(0, score, label); });
+      tower.score(sample, [&](uint32_t label, float score) {
+        if (may_be(label)) best.insert(0, score, label);
+      });
     return;
   }
   sums_.assign(model_->shape().labels, 0.0f);
   for (Tower::Session& tower : towers_)
     tower.score(sample, [&](uint32_t label, float score) { sums_[label] += score; });
   for (uint32_t label = 0; label < sums_.size(); ++label)
-    best.insert(0, model_->shares_[label] * sums_[label], label);
+    if (may_be(label)) best.insert(0, model_->shares_[label] * sums_[label], label);
 }
 
-const TopK& Model::Session::dense(const Sample& sample, size_t k) {
+const TopK& Model::Session::dense(const Sample& sample, size_t k, const LabelSet* among) {
   best_.reset(1, k);
-  dense(sample, best_);
+  dense(sample, best_, among);
   return best_;
 }
 

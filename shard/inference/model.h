@@ -9,6 +9,9 @@
 // Samples are scored against every label (dense), or against those that a SparseIndex finds (sparse). The index is
 // built from the weights, whatever sampling the model was trained with.
 //
+// Answers may be restricted to some labels (LabelSet). These are then scored one by one, whatever the mode, so the answer
+// is the best of them.
+//
 // A model of several towers (base/experiment/towers.h) answers with the best labels of all of them; if a label is in
 // several towers, its score is the mean of those that it has there.
 //
@@ -35,6 +38,7 @@
 #include "shard/data/store/query_encoder.h"
 #include "shard/inference/calibration.h"
 #include "shard/inference/evaluation.h"
+#include "shard/inference/label_set.h"
 #include "shard/inference/tower.h"
 #include "shard/modelet/checkpoint.h"
 
@@ -48,6 +52,9 @@ struct ScoredLabel {
   double probability = 0;  // of being right; 0 if the model has no calibration
   std::string_view name;   // valid as long as the model; empty if it has no names
 };
+
+// A sample of a batch, whose memory it refers to.
+Sample sample_of(const Batch& batch, size_t s);
 
 class Model {
  public:
@@ -89,19 +96,24 @@ class Model {
   std::span<const std::string> label_names() const { return names_.names; }
   // Whether training had a file of names (data.labels) that is not here.
   bool misses_names() const { return names_.missing; }
+  // Made when it is first asked for.
+  const LabelNumbers& label_numbers() const;
+  // Labels that a file names, one a line, or numbers if labels have no names. UsageError, FormatError.
+  LabelSet read_label_set(const std::filesystem::path& file) const;
 
   // With a calibration, predictions have probabilities.
   const std::optional<Calibration>& calibration() const { return calibration_; }
   void set_calibration(std::optional<Calibration> calibration) { calibration_ = std::move(calibration); }
 
-  // The k best labels, best first.
+  // The k best labels, best first; fewer if `among` has fewer.
   std::vector<ScoredLabel> predict(const std::string& text, size_t k) const;
-  std::vector<ScoredLabel> predict(const Sample& sample, size_t k,
-                                   SearchMode mode = SearchMode::kDense) const;
+  std::vector<ScoredLabel> predict(const Sample& sample, size_t k, SearchMode mode = SearchMode::kDense,
+                                   const LabelSet* among = nullptr) const;
 
   // The same of a batch. Its raw result becomes what predict() returns by interpret(), for which it must have
   // depth(k) labels for each sample: probabilities are normalised over more labels.
-  void predict(const Batch& batch, size_t k, TopK& best, SearchMode mode = SearchMode::kDense);
+  void predict(const Batch& batch, size_t k, TopK& best, SearchMode mode = SearchMode::kDense,
+               const LabelSet* among = nullptr);
   size_t depth(size_t k) const;
   std::vector<ScoredLabel> interpret(const TopK& best, size_t sample, size_t k) const;
 
@@ -110,8 +122,9 @@ class Model {
   // after the samples before it. limit 0: no limit.
   using OnBatch = std::function<void(const Batch& batch, const TopK& best)>;
   void predict(const Dataset& data, std::span<const uint32_t> rows, size_t k, SearchMode mode,
-               const OnBatch& on_batch);
-  void predict(SampleReader& stream, uint64_t limit, size_t k, SearchMode mode, const OnBatch& on_batch);
+               const OnBatch& on_batch, const LabelSet* among = nullptr);
+  void predict(SampleReader& stream, uint64_t limit, size_t k, SearchMode mode, const OnBatch& on_batch,
+               const LabelSet* among = nullptr);
   static constexpr size_t kBatch = 512;  // samples scored together
 
   // The scores of all labels: scores [batch, labels].
@@ -138,7 +151,7 @@ class Model {
   class Session {
    public:
     // The k best labels; valid until the next call.
-    const TopK& dense(const Sample& sample, size_t k);
+    const TopK& dense(const Sample& sample, size_t k, const LabelSet* among = nullptr);
     const TopK& sparse(const Sample& sample, size_t k);  // after prepare_sparse()
 
     // The same, written to place `place` of `best`.
@@ -147,7 +160,7 @@ class Model {
    private:
     friend class Model;
     explicit Session(const Model& model);
-    void dense(const Sample& sample, TopK& best);
+    void dense(const Sample& sample, TopK& best, const LabelSet* among);
 
     const Model* model_;
     std::vector<Tower::Session> towers_;
@@ -177,8 +190,9 @@ class Model {
   std::vector<float> scores_;  // [batch, labels] if labels are in several towers
   Buffer embedded_;
   std::vector<Session> sessions_;                       // one per thread, for sparse batches
-  mutable std::mutex mutex_;                            // guards idle_
+  mutable std::mutex mutex_;                            // guards idle_ and label_numbers_
   mutable std::vector<std::unique_ptr<Session>> idle_;  // for predict() on single samples
+  mutable std::unique_ptr<const LabelNumbers> label_numbers_;
 };
 
 }  // namespace modelet::shard

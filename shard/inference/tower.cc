@@ -43,9 +43,10 @@ Tower::Tower(Checkpoint checkpoint, LabelSpread spread, ThreadPool& pool)
         checkpoint_.folder().string());
 }
 
-void Tower::rank(const Batch& batch, size_t k, TopK& best) {
+void Tower::rank(const Batch& batch, size_t k, TopK& best, const LabelSet* among) {
   forward(network_, batch, pass_);
-  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best, &batch);
+  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best, &batch, Ranking::kPrediction,
+                     among);
 }
 
 void Tower::score(const Batch& batch, float* scores) {

@@ -35,8 +35,8 @@ class Tower {
   Network& network() { return network_; }
   const Network& network() const { return network_; }
 
-  // The k best of its labels.
-  void rank(const Batch& batch, size_t k, TopK& best);
+  // The k best of its labels, or of those among `among`.
+  void rank(const Batch& batch, size_t k, TopK& best, const LabelSet* among = nullptr);
   // Adds the scores of its labels to scores [batch, labels of the model].
   void score(const Batch& batch, float* scores);
   // The activations of the last hidden layer [batch, width]; valid until the next batch.

@@ -1,4 +1,5 @@
 """`modelet data`, `plan`, `version` and the help of every verb."""
+import csv
 import json
 import lzma
 import os
@@ -39,6 +40,56 @@ class Data(ProgramTest):
                 self.assertEqual(other[key], text[key], key)
         self.assertEqual((self.folder / "train.mlt").read_bytes(), (self.folder / "data/train.mlt").read_bytes())
         self.assertIn("1600", self.modelet("data", "describe", "data/train.txt").stdout)
+
+    def split(self, source, *arguments, owners):
+        """The records of each owner's file, and whether a second time gives the same bytes."""
+        folders = [self.folder / f"{self._testMethodName}-{number}" for number in (1, 2)]
+        for folder in folders:
+            self.modelet("data", "split", source, folder, "--owners", owners, "--force", *arguments)
+        files = [sorted(folder.iterdir()) for folder in folders]
+        self.assertEqual([file.read_bytes() for file in files[0]], [file.read_bytes() for file in files[1]])
+        self.assertEqual(len(files[0]), owners)
+        return files[0]
+
+    def test_split_at_random(self):
+        source = self.folder / "data/train.txt"
+        rows = source.read_text().splitlines()[1:]
+        files = self.split(source, owners=3)
+        own = [file.read_text().splitlines() for file in files]
+        self.assertEqual(sorted(line for lines in own for line in lines[1:]), sorted(rows))
+        for file, lines in zip(files, own):
+            self.assertEqual(lines[0], f"{len(lines) - 1} 400 {LABELS}")
+            self.assertGreater(len(lines), 400)
+            self.assertEqual(self.described(file)["rows"], len(lines) - 1)
+        packed = self.folder / "train.txt.xz"
+        packed.write_bytes(lzma.compress(source.read_bytes()))
+        self.assertEqual([file.read_text().splitlines() for file in self.split(packed, owners=3)], own)
+        other = self.split(source, "--seed", 2, owners=3)
+        self.assertNotEqual(other[0].read_text().splitlines(), own[0])
+
+    def test_split_by_labels(self):
+        """The smaller alpha, the fewer owners have a label."""
+        text = self.folder / "labelled.txt"
+        text.write_text("".join(f"__label__{row % 20} w{row}\n" for row in range(4000)))
+        def owners_of_a_label(alpha):
+            files = self.split(text, "--by", f"dirichlet:{alpha}", owners=8)
+            lines = [file.read_text().splitlines() for file in files]
+            self.assertEqual(sum(map(len, lines)), 4000)
+            return sum(len({line.split(" ")[0] for line in own if own}) for own in lines) / 20
+        self.assertGreater(owners_of_a_label(100), 7.9)
+        self.assertLess(owners_of_a_label(0.2), 7)
+
+    def test_split_by_a_column(self):
+        table = self.folder / "orders.csv"
+        table.write_text('shop,title\n' + "".join(f'{"ABCDE"[row * row % 5]},"said ""{row}"", twice"\n' for row in range(500)))
+        files = self.split(table, "--by", "column:shop", owners=2)
+        tables = [list(csv.DictReader(file.open(newline=""))) for file in files]
+        self.assertEqual(sorted(int(row["title"].split('"')[1]) for rows in tables for row in rows), list(range(500)))
+        self.assertFalse({row["shop"] for row in tables[0]} & {row["shop"] for row in tables[1]})
+        for text, arguments in (("no column 'shoop'; did you mean 'shop'", ("--by", "column:shoop")), ("write random", ("--by", "dirichlet:x")),
+                                ("would get none", ("--by", "column:shop", "--owners", "9"))):
+            self.assert_refused(2, text, "modelet", "data", "split", table, self.folder / "none", *arguments)
+        self.assert_refused(2, "has no columns", "modelet", "data", "split", self.folder / "data/train.txt", self.folder / "none", "--by", "column:shop")
 
     def test_synth(self):
         """The seed determines every byte."""

@@ -207,6 +207,37 @@ class Model(ProgramTest):
         self.assertEqual([line["labels"] for line in some], [line["labels"][:2] for line in lines[:300]])
         self.assertEqual(len(self.predicted(run, "--k", "1000", "--limit", "1")[0]["labels"]), LABELS)
 
+    def test_among_and_threshold(self):
+        run, _ = self.dense()
+        everything = self.predicted(run, "--k", "1000", "--limit", "50")
+        chosen = range(0, LABELS, 7)
+        among = self.folder / "among.txt"
+        among.write_text("".join(f"{label}\n" for label in chosen))
+        for line, all_of_sample in zip(self.predicted(run, "--among", among, "--limit", "50"), everything, strict=True):
+            expected = [entry for entry in all_of_sample["labels"] if entry["label"] in chosen][:5]
+            self.assertEqual([entry["label"] for entry in line["labels"]], [entry["label"] for entry in expected])
+        (self.folder / "question.txt").write_text("5:1\n")
+        with (self.folder / "question.txt").open() as question:
+            stream = self.modelet("predict", run, "-", "--json", "--among", among, stdin=question).events()
+        self.assertTrue(all(entry["label"] in chosen for entry in stream[0]["labels"]))
+        threshold = everything[0]["labels"][2]["score"]
+        for line, all_of_sample in zip(self.predicted(run, "--threshold", threshold, "--limit", "50"), everything, strict=True):
+            self.assertEqual(line["labels"], [entry for entry in all_of_sample["labels"][:5] if entry["score"] >= threshold])
+        among.write_text(f"{LABELS}\n")
+        self.assert_refused(1, "among.txt:1: there is no label", "modelet", "predict", run, "data/test.txt", "--among", among)
+
+    def test_explain(self):
+        run, _ = self.dense()
+        for line in self.predicted(run, "--explain", "3", "--k", "2", "--limit", "20"):
+            for entry in line["labels"]:
+                why = entry["because"]
+                self.assertLessEqual(len(why["features"]), 3)
+                total = sum(feature["share"] for feature in why["features"]) + why["other_features"] + why["rest"]
+                self.assertAlmostEqual(total, entry["score"], delta=0.02)  # batches may be multiplied in bf16
+        people = self.modelet("predict", run, "data/test.txt", "--limit", "1", "--k", "1", "--explain", "2").stdout
+        self.assertRegex(people, r"(?s)  \d+: score .* =\n +[+-].*feature \d+ \(.*without any feature\n")
+        self.assert_refused(2, "--format text or json", "modelet", "predict", run, "data/test.txt", "--explain", "2", "--format", "tsv")
+
     def test_figures_of_the_predictions(self):
         """Compares eval with the definitions in docs/metrics.md, computed from the output of predict and the text files."""
         run, end = self.dense()

@@ -123,6 +123,27 @@ class Serving(ProgramTest):
                 server.signal(signal.SIGTERM)
                 self.assertEqual(server.end(), 0, server)
 
+    def test_among_threshold_and_explain(self):
+        run = self.run_of("txt")
+        subset = self.folder / "subset.txt"
+        subset.write_text("fruit\ntools\n")
+        self.serve(run, "--subset", f"grown={subset}")
+        question = {"text": "baltic black dead", "k": 3}
+        best = self.predict(question)["labels"]
+        self.assertEqual(best[0]["name"], "seas")
+        others = best[1:]
+        for among in ("grown", ["tools", "fruit"], [label["label"] for label in others]):
+            self.assertEqual([label["name"] for label in self.predict({**question, "among": among})["labels"]], [label["name"] for label in others])
+        self.assertEqual(self.predict({**question, "threshold": best[0]["probability"]})["labels"], best[:1])
+        self.assertEqual(self.predict({**question, "threshold": 2})["labels"], [])
+        for label in self.predict({**question, "explain": 2})["labels"]:
+            why = label["because"]
+            self.assertAlmostEqual(sum(each["share"] for each in why["features"]) + why["other_features"] + why["rest"], label["score"], places=4)
+        for text, wish in (("no set 'sold'", {"among": "sold"}), ("not among the names", {"among": ["fish"]}), ("there is no label 99", {"among": [99]}),
+                           ("a list of labels", {"among": []}), ("names of labels", {"among": [1.5]}), ("a number", {"threshold": "high"}),
+                           ("1 to 100", {"explain": 0})):
+            self.assert_error(400, text, "POST", "/v1/predict", {**question, **wish})
+
     def test_the_next_word(self):
         (self.folder / "rhyme.txt").write_text("one two three four five\nsix seven eight nine ten\n" * 100)
         finished(self.modelet("train", "rhyme.txt", "rhyme.txt", "--out", "next", "--json", *[argument for setting in (
@@ -271,7 +292,7 @@ class Serving(ProgramTest):
                     self.assertEqual(self.ask("GET", path)[0], 200, path)
         self.assertEqual(len(set(names)), len(names))
         described = description["components"]["schemas"]["Label"]["properties"]
-        (label, *_) = self.predict({"text": "apple"})["labels"]
+        (label, *_) = self.predict({"text": "apple", "explain": 1})["labels"]
         self.assertEqual(set(label), set(described))
         self.assertEqual(set(self.ask("GET", "/v1/model")[1]), set(description["components"]["schemas"]["Model"]["properties"]))
 

@@ -35,6 +35,38 @@ def test_train_and_load(run, text_experiment):
     assert np.mean([Y[row, label] for row, label in enumerate(best[:, 0])]) == pytest.approx(run.finished["p_at_1"])
 
 
+def test_answers_among_some_labels(run):
+    model = run.load()
+    rows = ["owl and wren", "saw"]
+    everything = model.scores(rows)
+    allowed = ["tool", "fruit"]
+    numbers = sorted(model.label_names.index(name) for name in allowed)
+    for among in (allowed, numbers, np.array(numbers)):
+        labels, scores = model.predict(rows, k=5, among=among)
+        assert labels.shape == (2, 2) and [sorted(row) for row in labels.tolist()] == [numbers, numbers]
+        np.testing.assert_allclose(scores, np.take_along_axis(everything, labels, 1), rtol=1e-5)
+    threshold = everything.max() - 1e-3
+    labels, scores = model.predict(rows, k=3, threshold=threshold)
+    assert (labels == -1).sum() == (everything < threshold).sum() and (scores[labels >= 0] >= threshold).all()
+    for among, text in ((["fish"], "not among the names"), ([99], "no label 99"), ([-1], "no label -1"), ("tool", "a list of labels")):
+        with pytest.raises(modelet.UsageError, match=text):
+            model.predict(rows, among=among)
+
+
+def test_explanations_add_up(run):
+    model = run.load()
+    rows = ["owl and wren", "saw"]
+    scores = model.scores(rows)
+    for row, why in enumerate(model.explain(rows)):
+        assert why.label == scores[row].argmax()
+        assert why.score == pytest.approx(scores[row, why.label], rel=1e-2)
+        assert why.rest + why.shares.sum() == pytest.approx(why.score, rel=1e-9)
+        assert set(why.features.tolist()) == set(model.encode(rows)[[row]].indices.tolist())
+    against = model.explain(rows, ["tool", "bird"])
+    assert [model.label_names[why.label] for why in against] == ["tool", "bird"]
+    assert [why.score for why in against] == pytest.approx([scores[0, against[0].label], scores[1, against[1].label]], rel=1e-2, abs=0.02)
+
+
 def test_scores_are_what_the_weights_say(run):
     model = run.load()
     X = model.encode(["owl and wren", "saw"]).toarray()

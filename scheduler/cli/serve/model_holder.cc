@@ -11,10 +11,11 @@
 namespace modelet::cli {
 namespace {
 
-// A model that is ready to answer.
-std::shared_ptr<const shard::Model> load_served(const ServedModelOptions& options) {
-  const std::shared_ptr<shard::Model> model(
-      new shard::Model(agent::load_model(options.run, options.threads, options.labels)));
+std::shared_ptr<const ServedModel> load_served(const ServedModelOptions& options) {
+  // Not make_shared: a model cannot be moved.
+  const std::shared_ptr<ServedModel> served(
+      new ServedModel{agent::load_model(options.run, options.threads, options.labels), {}});
+  shard::Model* const model = &served->model;
   if (options.sparse)
     model->prepare_sparse(
         options.queries.empty()
@@ -33,14 +34,15 @@ std::shared_ptr<const shard::Model> load_served(const ServedModelOptions& option
       log_warning("answers have no probabilities: {}", error.what());
     }
   }
+  for (const auto& [name, file] : options.subsets) served->subsets.emplace(name, model->read_label_set(file));
   model->predict(shard::Sample{}, 1, mode);  // warms up
-  return model;
+  return served;
 }
 
 }  // namespace
 
 ModelHolder::ModelHolder(ServedModelOptions options, Seconds every)
-    : options_(std::move(options)), every_(every), model_(load_served(options_)) {
+    : options_(std::move(options)), every_(every), served_(load_served(options_)) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -56,9 +58,14 @@ bool ModelHolder::stop() {
   return loading_;
 }
 
-std::shared_ptr<const shard::Model> ModelHolder::model() const {
+std::shared_ptr<const ServedModel> ModelHolder::served() const {
   const std::lock_guard lock(mutex_);
-  return model_;
+  return served_;
+}
+
+std::shared_ptr<const shard::Model> ModelHolder::model() const {
+  const std::shared_ptr<const ServedModel> all = served();
+  return {all, &all->model};
 }
 
 ModelHolder::Reloads ModelHolder::reloads() const {
@@ -103,10 +110,10 @@ void ModelHolder::look() {
     log_info("loading {}", folder.string());
     auto loaded = load_served(options_);
     const std::lock_guard lock(mutex_);
-    model_ = std::move(loaded);
+    served_ = std::move(loaded);
     ++reloads_.done;
     failure_.clear();
-    log_info("serving {}, step {}", model_->folder().string(), model_->step());
+    log_info("serving {}, step {}", served_->model.folder().string(), served_->model.step());
   } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
     ++reloads_.failed;

@@ -6,6 +6,8 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +26,14 @@ struct ServedModelOptions {
   bool proba = true;      // answer with probabilities, if they can be calibrated
   std::string calibrate;  // labelled samples for the calibration; empty: as calibrate() finds them
   uint32_t threads = 0;   // for loading
+  std::map<std::string, std::string>
+      subsets;  // files of labels among which a request may choose, by their name
+};
+
+// A model that is ready to answer.
+struct ServedModel {
+  shard::Model model;
+  std::map<std::string, shard::LabelSet, std::less<>> subsets;
 };
 
 class ModelHolder {
@@ -35,7 +45,8 @@ class ModelHolder {
   ~ModelHolder();
 
   // Any thread.
-  std::shared_ptr<const shard::Model> model() const;
+  std::shared_ptr<const ServedModel> served() const;
+  std::shared_ptr<const shard::Model> model() const;  // of the same
   void look_now();
   // From here on no model is loaded. Returns whether one is being loaded right now: the destructor waits for it,
   // which may take minutes.
@@ -53,7 +64,7 @@ class ModelHolder {
   const Seconds every_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<const shard::Model> model_;
+  std::shared_ptr<const ServedModel> served_;
   Reloads reloads_;
   bool asked_ = false, loading_ = false, stop_ = false;
   std::string failure_;  // of the last look; empty: none. A failure is logged once

@@ -137,7 +137,16 @@ constexpr const char* kDescription = R"({
           "sparse": {
             "type": "boolean",
             "description": "Score only the likeliest labels; by default so if the server was started with --sparse"
-          }
+          },
+          "among": {
+            "description": "Only these labels are answers: the name of a set of the server (--subset), or names and numbers of labels. All of them are scored",
+            "oneOf": [
+              {"type": "string"},
+              {"type": "array", "minItems": 1, "items": {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}}
+            ]
+          },
+          "threshold": {"type": "number", "description": "Labels with a lower probability are left out, or without probabilities those with a lower score"},
+          "explain": {"type": "integer", "minimum": 1, "description": "For each label so many of the features that say most for or against it"}
         }
       },
       "Label": {
@@ -147,7 +156,25 @@ constexpr const char* kDescription = R"({
           "label": {"type": "integer", "minimum": 0},
           "name": {"type": "string", "description": "If the model knows names"},
           "score": {"type": "number", "description": "The logit: comparable within a sample"},
-          "probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Of being right, if it could be calibrated"}
+          "probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Of being right, if it could be calibrated"},
+          "because": {"$ref": "#/components/schemas/Reasons"}
+        }
+      },
+      "Reasons": {
+        "type": "object",
+        "description": "What the score consists of; all parts add up to it",
+        "required": ["features", "other_features", "rest"],
+        "properties": {
+          "features": {
+            "type": "array",
+            "items": {
+              "type": "object",
+              "required": ["feature", "value", "share"],
+              "properties": {"feature": {"type": "integer"}, "value": {"type": "number"}, "share": {"type": "number"}}
+            }
+          },
+          "other_features": {"type": "number", "description": "The shares of the sample's other features together"},
+          "rest": {"type": "number", "description": "What the label has without any feature"}
         }
       },
       "Labels": {"type": "array", "items": {"$ref": "#/components/schemas/Label"}},
@@ -195,6 +222,8 @@ std::string openapi_text(const RequestLimits& limits, bool token) {
   auto& question = description["components"]["schemas"]["Question"]["properties"];
   question["k"]["maximum"] = limits.k;
   question["samples"]["maxItems"] = limits.samples;
+  question["among"]["oneOf"][1]["maxItems"] = limits.among;
+  question["explain"]["maximum"] = limits.reasons;
   if (token) {
     description["components"]["securitySchemes"]["token"] = {{"type", "http"}, {"scheme", "bearer"}};
     description["security"] = Json::array({Json{{"token", Json::array()}}});

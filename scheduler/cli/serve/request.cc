@@ -132,7 +132,7 @@ Query query_of(const Value& object, const shard::Columns& columns, const std::st
   }
   if (kind == nullptr)
     refuse(where.empty() ? "the request" : where, "one of 'text', 'fields' and 'features' is expected" +
-                                                       std::string(where.empty() ? ", or 'samples'" : ""));
+                                                      std::string(where.empty() ? ", or 'samples'" : ""));
   Query query{.ids = kind == kKinds[2], .where = inside + kind};
   const Value& value = object[kind];
   if (query.ids) {
@@ -147,12 +147,48 @@ Query query_of(const Value& object, const shard::Columns& columns, const std::st
   return query;
 }
 
+void read_among(const Value& among, const RequestLimits& limits, PredictRequest& request) {
+  if (among.is_string()) {
+    request.subset = among.get<std::string>();
+    return;
+  }
+  if (!among.is_array() || among.empty())
+    refuse("among", "a list of labels is expected, or the name of a set that the server knows (--subset)");
+  if (among.size() > limits.among)
+    refuse("among", fmt::format("{} labels; a request may name {}: give the server the set as --subset",
+                                among.size(), limits.among));
+  for (const Value& label : among) {
+    if (label.is_string())
+      request.among.emplace_back(label.get<std::string>());
+    else if (label.is_number_unsigned())
+      request.among.emplace_back(label.get<uint64_t>());
+    else
+      refuse("among", "names of labels are expected, or their numbers");
+  }
+}
+
+// Of the answers: among which labels they are, from where on they are good enough, and whether they are explained.
+void read_wishes(const Value& json, const RequestLimits& limits, PredictRequest& request) {
+  if (const auto among = json.find("among"); among != json.end()) read_among(*among, limits, request);
+  if (const auto threshold = json.find("threshold"); threshold != json.end()) {
+    if (!threshold->is_number()) refuse("threshold", "a number is expected");
+    request.threshold = threshold->get<double>();
+  }
+  if (json.contains("explain")) {
+    request.reasons = unsigned_at(json, "explain", "the request");
+    if (request.reasons < 1 || request.reasons > limits.reasons)
+      refuse("explain", fmt::format("{} features are asked for; 1 to {} is what this server gives",
+                                    request.reasons, limits.reasons));
+  }
+}
+
 }  // namespace
 
 PredictRequest parse_request(std::string_view body, const shard::Columns& columns,
                              const RequestLimits& limits) {
   static const std::vector<std::string> kOfSample = {"text", "fields", "features"};
-  static const std::vector<std::string> kKnown = {"text", "fields", "features", "samples", "k", "sparse"};
+  static const std::vector<std::string> kKnown = {"text",  "fields", "features",  "samples", "k",
+                                                  "among", "sparse", "threshold", "explain"};
   const Value json = request_json(body);
   if (!json.is_object()) refuse("the request", "a JSON object is expected");
   require_known_keys(json, kKnown, "the request");
@@ -168,6 +204,7 @@ PredictRequest parse_request(std::string_view body, const shard::Columns& column
     if (!sparse->is_boolean()) refuse("sparse", "true or false is expected");
     request.sparse = sparse->get<bool>();
   }
+  read_wishes(json, limits, request);
   const auto samples = json.find("samples");
   if (samples == json.end()) {
     request.queries.push_back(query_of(json, columns, ""));

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "shard/data/encode/columns.h"
@@ -16,6 +18,8 @@ namespace modelet::cli {
 struct RequestLimits {
   size_t samples = 1000;  // of one request
   size_t k = 100;         // labels for each sample
+  size_t among = 100000;  // labels that a request may name
+  size_t reasons = 100;   // features for each answer
 };
 
 // One sample.
@@ -31,6 +35,11 @@ struct PredictRequest {
   bool single = true;          // the request has one sample, and no list of samples
   size_t k = 5;
   std::optional<bool> sparse;
+  // Labels among which to choose: a set that the server knows by name, or names and numbers; nothing: all.
+  std::string subset;
+  std::vector<std::variant<std::string, uint64_t>> among;
+  std::optional<double> threshold;
+  size_t reasons = 0;  // features that explain each answer
 };
 
 // `columns`: those of the model (QueryEncoder::columns()).

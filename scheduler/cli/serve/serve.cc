@@ -127,6 +127,19 @@ void add_serve_verb(CLI::App& app) {
                   "labelled samples for probabilities (default: as 'modelet predict --proba')")
       ->check(CLI::ExistingFile);
   verb.add_flag("--no-probabilities", options->no_probabilities, "answer with scores alone");
+  verb.add_option_function<std::vector<std::string>>(
+          "--subset",
+          [options](const std::vector<std::string>& given) {
+            for (const std::string& each : given) {
+              const size_t equals = each.find('=');
+              if (equals == std::string::npos || equals == 0)
+                throw CLI::ValidationError("--subset", "is '" + each + "'; write NAME=FILE");
+              options->model.subsets[each.substr(0, equals)] = each.substr(equals + 1);
+            }
+          },
+          "NAME=FILE: labels, one a line, among which requests may choose by \"among\": \"NAME\"; read again with each "
+          "model; may be repeated")
+      ->allow_extra_args(false);
   verb.add_option("--reload-seconds", options->reload_seconds,
                   "between two looks for a newer checkpoint; 0: only after SIGHUP")
       ->check(number_between(0.0, 1e6))
@@ -168,6 +181,7 @@ void add_serve_verb(CLI::App& app) {
       "  curl -s 127.0.0.1:8080/v1/predict -H 'Content-Type: application/json' -d '{\"text\": \"some words\", \"k\": 3}'\n"
       "  modelet serve runs/amazon --sparse --queries test.mlt --threads 2\n"
       "  modelet serve runs/sections --listen 0.0.0.0:8080 --token-file token\n"
+      "  modelet serve runs/products --subset in-stock=in-stock.txt\n"
       "docs/serving.md has the requests and responses. SIGHUP looks for a newer checkpoint at once; SIGTERM and Ctrl-C end it "
       "when the requests in progress are answered.");
   verb.callback([options] { serve(*options); });

@@ -3,12 +3,17 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
+#include "base/text/printable.h"
 #include "base/version.h"
+#include "scheduler/cli/model/answers.h"
 #include "scheduler/cli/serve/openapi.h"
+#include "shard/inference/explanation.h"
 
 namespace modelet::cli {
 namespace {
@@ -17,8 +22,8 @@ using comm::http::Request;
 using comm::http::Response;
 using Json = nlohmann::ordered_json;
 
-std::string dumped(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string dumped(const Json& answer) {
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::unique_ptr<shard::SampleReader> reader_of(const Query& query, const shard::QueryEncoder& encoder) {
@@ -27,20 +32,45 @@ std::unique_ptr<shard::SampleReader> reader_of(const Query& query, const shard::
   return encoder.open_ids(shard::LineReader::of_texts(query.text, query.where));
 }
 
-Json labels_of(const Query& query, size_t k, shard::SearchMode mode, const shard::Model& model) {
+// The labels among which a request wants to choose; null: all. `own` is where they are if no set of the server has them.
+const shard::LabelSet* among_of(const PredictRequest& request, const ServedModel& served,
+                                std::optional<shard::LabelSet>& own) {
+  if (!request.subset.empty()) {
+    const auto found = served.subsets.find(request.subset);
+    if (found != served.subsets.end()) return &found->second;
+    throw UsageError(
+        "among: this server has no set '" + printable(request.subset, 100) +
+        "'; a list of labels is expected, or the name of a set that it was started with (--subset)");
+  }
+  if (request.among.empty()) return nullptr;
+  const shard::LabelNumbers& numbers = served.model.label_numbers();
+  std::vector<uint32_t> chosen;
+  for (const auto& label : request.among) {
+    const auto* const name = std::get_if<std::string>(&label);
+    chosen.push_back(name != nullptr ? numbers.of(*name) : numbers.checked(std::get<uint64_t>(label)));
+  }
+  own.emplace(served.model.shape().labels, chosen);
+  return &*own;
+}
+
+Json labels_of(const Query& query, const PredictRequest& request, shard::SearchMode mode,
+               const shard::LabelSet* among, const shard::Model& model) {
   const auto reader = reader_of(query, model.query_encoder());
   shard::Sample sample;
   if (!reader->next(sample)) throw FormatError(query.where + ": there is no sample in it");
-  const std::vector<shard::ScoredLabel> found = model.predict(sample, k, mode);
+  std::vector<shard::ScoredLabel> found = model.predict(sample, request.k, mode, among);
   // NaN is never among the best. An index may find nothing, which is no error of the request.
   if (found.empty() ? mode == shard::SearchMode::kDense : !std::isfinite(found.front().score))
     throw FormatError(query.where + ": its values are so large that scores are no numbers");
+  keep_above(request.threshold, model, found);
   Json labels = Json::array();
   for (const shard::ScoredLabel& each : found) {
     Json entry = {{"label", each.label}};
     if (!model.label_names().empty()) entry["name"] = each.name;
     entry["score"] = each.score;
     if (model.calibration()) entry["probability"] = each.probability;
+    if (request.reasons > 0)
+      entry["because"] = reasons_json(shard::explain(model, sample, each.label), request.reasons);
     labels.push_back(std::move(entry));
   }
   return labels;
@@ -65,40 +95,43 @@ Service::Service(const ModelHolder& models, RequestLimits limits, comm::http::Ro
 }
 
 Response Service::predict(const Request& request) {
-  const std::shared_ptr<const shard::Model> model = models_.model();
+  const std::shared_ptr<const ServedModel> served = models_.served();
+  const shard::Model* const model = &served->model;
   const PredictRequest parsed = parse_request(request.body, model->query_encoder().columns(), limits_);
   const bool sparse = parsed.sparse.value_or(model->has_sparse());
   if (sparse && !model->has_sparse())
     throw FormatError(
         "sparse: this server scores all labels; leave 'sparse' out, or have it started with --sparse");
   const auto mode = sparse ? shard::SearchMode::kSparse : shard::SearchMode::kDense;
+  std::optional<shard::LabelSet> own;
+  const shard::LabelSet* const among = among_of(parsed, *served, own);
   Json predictions = Json::array();
   for (const Query& query : parsed.queries)
-    predictions.push_back({{"labels", labels_of(query, parsed.k, mode, *model)}});
+    predictions.push_back({{"labels", labels_of(query, parsed, mode, among, *model)}});
   samples_ += predictions.size();
-  Json json = {{"step", model->step()}};
+  Json answer = {{"step", model->step()}};
   if (parsed.single)
-    json["labels"] = std::move(predictions.front()["labels"]);
+    answer["labels"] = std::move(predictions.front()["labels"]);
   else
-    json["predictions"] = std::move(predictions);
-  return {.body = dumped(json)};
+    answer["predictions"] = std::move(predictions);
+  return {.body = dumped(answer)};
 }
 
 Response Service::model() const {
   const std::shared_ptr<const shard::Model> model = models_.model();
-  Json json = {{"checkpoint", model->folder().string()},
-               {"step", model->step()},
-               {"features", model->shape().features},
-               {"labels", model->shape().labels},
-               {"hidden", model->experiment().model.hidden},
-               {"loss", spelling(model->experiment().model.loss)},
-               {"format", spelling(model->query_encoder().columns().format())},
-               {"columns", model->query_encoder().columns().names()},
-               {"sparse", model->has_sparse()},
-               {"names", !model->label_names().empty()},
-               {"probabilities", model->calibration().has_value()},
-               {"modelet_version", kVersion}};
-  return {.body = dumped(json)};
+  Json answer = {{"checkpoint", model->folder().string()},
+                 {"step", model->step()},
+                 {"features", model->shape().features},
+                 {"labels", model->shape().labels},
+                 {"hidden", model->experiment().model.hidden},
+                 {"loss", spelling(model->experiment().model.loss)},
+                 {"format", spelling(model->query_encoder().columns().format())},
+                 {"columns", model->query_encoder().columns().names()},
+                 {"sparse", model->has_sparse()},
+                 {"names", !model->label_names().empty()},
+                 {"probabilities", model->calibration().has_value()},
+                 {"modelet_version", kVersion}};
+  return {.body = dumped(answer)};
 }
 
 void Service::write_metrics(comm::http::MetricsText& text) const {

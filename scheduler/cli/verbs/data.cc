@@ -430,11 +430,12 @@ void add_synth(CLI::App& data) {
 }  // namespace
 
 void add_data_verbs(CLI::App& app) {
-  CLI::App* data = app.add_subcommand("data", "Prepare, describe and make data sets");
+  CLI::App* data = app.add_subcommand("data", "Prepare, describe, make and divide data sets");
   data->require_subcommand(1);
   add_prepare(*data);
   add_describe(*data);
   add_synth(*data);
+  add_split(*data);
 }
 
 }  // namespace modelet::cli

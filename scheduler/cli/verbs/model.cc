@@ -36,11 +36,12 @@ namespace {
 using nlohmann::json;
 
 struct ModelOptions {
-  std::string checkpoint, data, labels, queries, calibrate;
+  std::string checkpoint, data, labels, queries, calibrate, among;
   std::vector<size_t> ks;
   std::vector<std::string> metrics;  // empty: all
   std::vector<float> propensity;     // A, B; empty: the experiment's
-  size_t k = 5, limit = 0;
+  size_t k = 5, limit = 0, reasons = 0;
+  std::optional<double> threshold;
   uint32_t threads = 0;
   PredictionFormat format = PredictionFormat::kText;
   bool sparse = false, json = false, proba = false;
@@ -55,6 +56,7 @@ class Input {
   // Opens the data set, and prepares the model for sparse scoring if that is wanted.
   Input(shard::Model& model, const ModelOptions& options, Purpose purpose)
       : model_(model), options_(options), purpose_(purpose) {
+    if (!options.among.empty()) among_ = model.read_label_set(options.among);
     if (!shard::is_stream(options.data)) data_ = load_samples(model, options.data);
     if (!options.sparse) return;
     if (!options.queries.empty()) {
@@ -77,13 +79,14 @@ class Input {
     };
     if (data_) {
       const size_t limit = options_.limit > 0 ? options_.limit : data_->rows();
-      return model_.predict(*data_, shard::all_rows(std::min(limit, data_->rows())), k, mode(), count);
+      return model_.predict(*data_, shard::all_rows(std::min(limit, data_->rows())), k, mode(), count,
+                            among());
     }
     const shard::QueryEncoder& encoder = model_.query_encoder();
     auto stream = shard::LineReader::of_stream(options_.data);
     const auto reader = purpose_ == Purpose::kAnswer ? encoder.open_requests(std::move(stream))
                                                      : encoder.open(std::move(stream));
-    model_.predict(*reader, options_.limit, k, mode(), count);
+    model_.predict(*reader, options_.limit, k, mode(), count, among());
     Reporter reporter(false);
     note_unknown_labels(reader->unknown_labels(), samples_,
                         options_.data == "-" ? "standard input" : options_.data, reporter);
@@ -96,10 +99,13 @@ class Input {
   uint64_t labels() const { return labels_; }    // of these samples
 
  private:
+  const shard::LabelSet* among() const { return among_ ? &*among_ : nullptr; }
+
   shard::Model& model_;
   const ModelOptions& options_;
   const Purpose purpose_;
-  std::optional<shard::Dataset> data_;  // empty: the input is a stream
+  std::optional<shard::LabelSet> among_;  // empty: all labels
+  std::optional<shard::Dataset> data_;    // empty: the input is a stream
   uint64_t samples_ = 0, labels_ = 0;
 };
 
@@ -170,11 +176,15 @@ void predict(const ModelOptions& options) {
   const auto note = [](const std::string& text) { std::cerr << text << '\n'; };
   note_missing_names(model, note);
   if (options.proba) calibrate(model, options.calibrate, input.mode(), note);
-  PredictionWriter writer(std::cout, options.json ? PredictionFormat::kJson : options.format, model,
-                          options.k);
+  const PredictionFormat format = options.json ? PredictionFormat::kJson : options.format;
+  if (options.reasons > 0 && format == PredictionFormat::kTsv)
+    throw UsageError("--explain: reasons do not fit into a table; use --format text or json");
+  PredictionWriter writer(
+      std::cout, model,
+      {.format = format, .k = options.k, .threshold = options.threshold, .reasons = options.reasons});
   const bool waited_for = shard::is_stream(options.data);
-  input.predict(model.depth(options.k), [&](const shard::Batch&, const shard::TopK& best) {
-    writer.write(best);
+  input.predict(model.depth(options.k), [&](const shard::Batch& batch, const shard::TopK& best) {
+    writer.write(batch, best);
     // An endless stream would be read on for answers that nobody gets.
     if (waited_for) std::cout.flush();
     if (!std::cout) throw Error(errno_text("standard output"));
@@ -341,6 +351,19 @@ void add_model_verbs(CLI::App& app) {
       ->capture_default_str();
   predict_verb.add_option("--labels", predict_options->labels,
                           "names of the labels, one a line (default: data.labels of the experiment)");
+  predict_verb
+      .add_option(
+          "--among", predict_options->among,
+          "a file of labels, one a line: answers are the best of these (names, or numbers if labels have none)")
+      ->check(CLI::ExistingFile);
+  predict_verb.add_option("--threshold", predict_options->threshold,
+                          "leave out labels below this score, or with --proba below this probability");
+  predict_verb
+      .add_option(
+          "--explain", predict_options->reasons,
+          "say of each label which features speak for and against it, so many of them; all parts add up to the "
+          "score")
+      ->check(CLI::Range(1, 1000));
   predict_verb.add_option("--limit", predict_options->limit, "only the first samples; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -365,7 +388,8 @@ void add_model_verbs(CLI::App& app) {
   predict_verb.footer(
       "Examples:\n  modelet predict runs/quickstart-20260101-120000 test.txt.xz --k 3 --limit 10\n"
       "  echo \"some words\" | modelet predict runs/sections - --proba\n"
-      "  zcat new.csv.gz | modelet predict runs/tags - --format tsv > tags.tsv");
+      "  zcat new.csv.gz | modelet predict runs/tags - --format tsv > tags.tsv\n"
+      "  modelet predict runs/products orders.csv --among in-stock.txt --proba --threshold 0.2");
   predict_verb.callback([predict_options] { predict(*predict_options); });
 
   const auto plan_options = std::make_shared<PlanOptions>();

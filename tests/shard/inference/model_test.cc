@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -12,6 +13,7 @@
 #include "base/rng.h"
 #include "base/system/file.h"
 #include "shard/data/batch/split.h"
+#include "shard/inference/explanation.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/gemm.h"
 #include "shard/kernels/row_dots.h"
@@ -207,6 +209,93 @@ TEST_F(ModelTest, ReadsNamesOnlyFromItsOwnFolder) {
   folder_.write(kLabelNamesFile, std::string(kLabels, '\n'));  // the run's copy
   EXPECT_FALSE(Model(checkpoint).misses_names());
   EXPECT_EQ(Model(checkpoint).label_names().size(), kLabels);
+}
+
+TEST_F(ModelTest, ChoosesAmongSomeLabels) {
+  use_direct_path();
+  Model model(write_checkpoint(), 2);
+  model.prepare_sparse(data_);
+  Rng rng(4);
+  std::vector<uint32_t> chosen(40);
+  for (uint32_t& label : chosen) label = rng.below(kLabels);
+  const LabelSet among(kLabels, chosen);
+  Batch batch;
+  batch.assign(data_, all_rows(20), false);
+  std::vector<float> scores(batch.size() * kLabels);
+  model.score(batch, scores.data());
+  TopK best;
+  model.predict(batch, 5, best, SearchMode::kSparse, &among);
+  for (size_t s = 0; s < batch.size(); ++s) {
+    std::vector<uint32_t> expected(chosen);
+    std::ranges::sort(expected);
+    expected.erase(std::ranges::unique(expected).begin(), expected.end());
+    ASSERT_EQ(among.size(), expected.size());
+    std::ranges::stable_sort(expected, std::ranges::greater{},
+                             [&](uint32_t label) { return scores[s * kLabels + label]; });
+    expected.resize(5);
+    EXPECT_TRUE(std::ranges::equal(best.labels(s), expected)) << s;
+    const std::vector<ScoredLabel> single = model.predict(data_.sample(s), 5, SearchMode::kSparse, &among);
+    ASSERT_EQ(single.size(), 5u);
+    EXPECT_NEAR(single[0].score, scores[s * kLabels + expected[0]], 0.02);
+    for (const ScoredLabel& each : single) EXPECT_TRUE(among.contains(each.label));
+  }
+  const std::vector<uint32_t> two = {7, 8999};
+  const LabelSet few(kLabels, two);
+  EXPECT_EQ(model.predict(data_.sample(0), 5, SearchMode::kDense, &few).size(), 2u);
+}
+
+TEST_F(ModelTest, ReadsLabelsByTheirNamesOrNumbers) {
+  Model numbered(write_checkpoint());
+  EXPECT_EQ(numbered.read_label_set(folder_.write("some", "3\n8999\n\n3\n")).size(), 2u);
+  EXPECT_THROW(numbered.read_label_set(folder_.write("beyond", "9000\n")), FormatError);
+  EXPECT_THROW(numbered.read_label_set(folder_.write("named", "games\n")), FormatError);
+  EXPECT_THROW(numbered.read_label_set(folder_.write("empty", "\n")), UsageError);
+  std::string text;
+  for (size_t label = 0; label < kLabels; ++label) text += std::to_string(label + 1) + "\n";
+  Model named(write_checkpoint(), 1, folder_.write("names", text));
+  EXPECT_TRUE(named.read_label_set(folder_.write("one", "9000\n")).contains(8999)) << "it is a name";
+  EXPECT_THROW(named.read_label_set(folder_.write("zero", "0\n")), FormatError);
+}
+
+TEST_F(ModelTest, ExplainsScoresByTheirParts) {
+  for (const bool direct : {false, true}) {
+    if (direct) use_direct_path();
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+      experiment_.model.precision = precision;
+      const Model model(write_checkpoint());
+      for (size_t s = 0; s < 30; ++s) {
+        const Sample sample = data_.sample(s);
+        for (const ScoredLabel& found : model.predict(sample, 3)) {
+          const Explanation why = explain(model, sample, found.label);
+          ASSERT_EQ(why.features.size(), sample.features.size());
+          double sum = why.rest;
+          for (const FeatureShare& each : why.features) sum += each.share;
+          EXPECT_NEAR(sum, why.score, 1e-9);
+          EXPECT_NEAR(sum, found.score, 1e-5 * std::max(1.0f, std::abs(found.score)));
+          for (size_t f = 1; f < why.features.size(); ++f)
+            EXPECT_GE(std::abs(why.features[f - 1].share), std::abs(why.features[f].share));
+        }
+      }
+    }
+  }
+}
+
+// A small change of a feature's value changes the score by the change times the feature's factor, which is its share
+// over its value.
+TEST_F(ModelTest, SharesAreDerivatives) {
+  const Model model(write_checkpoint());
+  const Sample sample = data_.sample(2);
+  const uint32_t label = model.predict(sample, 1).front().label;
+  const Explanation why = explain(model, sample, label);
+  for (size_t f = 0; f < sample.features.size(); ++f) {
+    const auto share = std::ranges::find(why.features, sample.features[f], &FeatureShare::feature)->share;
+    const auto score_at = [&](float factor) {
+      std::vector<float> values(sample.values.begin(), sample.values.end());
+      values[f] *= factor;
+      return explain(model, {sample.features, values, {}}, label).score;
+    };
+    EXPECT_NEAR((score_at(1.001f) - score_at(0.999f)) / 0.002, share, 0.02 * std::abs(share) + 1e-3);
+  }
 }
 
 TEST_F(ModelTest, SparseAgreesWithDense) { expect_sparse_agrees(); }
