@@ -45,10 +45,12 @@ image=localhost/modelet:${version%-*}
 buildah bud --isolation chroot --build-arg "BASE=$base" -t "$image" -t localhost/modelet:latest -f packaging/Containerfile "$work"
 [[ -n $try ]] || exit 0
 
-# The limits of this process: podman would choose higher ones, which not every machine allows.
+volume=modelet-try-$$
+trap 'rm -rf "$work"; podman volume rm --force "$volume" >/dev/null' EXIT
+# podman would choose higher limits than some machines allow.
 inside() {
   podman --runtime runc run --rm --read-only --cap-drop all --security-opt no-new-privileges --network none \
-    --ulimit "nofile=$(ulimit -Sn):$(ulimit -Hn)" --ulimit "nproc=$(ulimit -Su):$(ulimit -Hu)" --tmpfs /var/lib/modelet:rw,mode=1777 "$image" "$@"
+    --ulimit nofile=1024:4096 --ulimit nproc=1024:4096 --volume "$volume:/var/lib/modelet" "$image" "$@"
 }
 example=/usr/share/doc/modelet/experiments
 inside modelet train $example/quickstart.toml --set train.epochs=1 --nodes 2 --out run

@@ -5,23 +5,27 @@ set -euo pipefail
 
 usage() {
   cat <<USAGE
-usage: tests/packages/run.sh [--packages FOLDER] [--suite bookworm] [--work FOLDER] [--only PART]... [-h]
+usage: tests/packages/run.sh [--packages FOLDER] [--suite bookworm] [--work FOLDER] [--before FOLDER] [--only PART]... [-h]
   --packages  the Debian packages to try (default: build/packages/out, from packaging/make-packages.sh)
   --suite     Debian's release of the clean roots, that for which the packages were made (default: bookworm)
   --work      for roots and logs (default: build/packages-test). The clean root is made once
-  --only      install, pool: a part of the test (default: both)
+  --before    bin of the version before, for 'neighbours': unpack its archive
+  --only      a part of the test (default: install, pool)
 Needs root, the network, and mmdebstrap, systemd-nspawn (package systemd-container; \$NSPAWN names another), iproute2.
 install: quickstart, upgrade from the version before, remove, purge
+archive: its programs in a root that has nothing else, of any suite
+neighbours: agents and a scheduler of this version and of the one before, in both directions
 pool:    a scheduler and three agents boot; train, stop, kill -9, a reboot, an upgrade of all packages while a run trains
 USAGE
 }
 
-packages= suite=bookworm work= parts=()
+packages= suite=bookworm work= before= parts=()
 while (($# > 0)); do
   case $1 in
     --packages) packages=$(realpath "${2:?}"); shift 2 ;;
     --suite) suite=${2:?}; shift 2 ;;
     --work) work=$(realpath -m "${2:?}"); shift 2 ;;
+    --before) before=$(realpath "${2:?}"); shift 2 ;;
     --only) parts+=("${2:?}"); shift 2 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "tests/packages/run.sh: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
@@ -39,31 +43,33 @@ fail() {
 begin() { echo "== $((SECONDS / 60)):$(printf %02d $((SECONDS % 60))) $*"; }
 ((EUID == 0)) || fail "root is needed, for containers and their network"
 for tool in mmdebstrap "$nspawn" ip dpkg-deb; do command -v "$tool" >/dev/null || fail "$tool is missing"; done
-compgen -G "$packages/modelet_*.deb" >/dev/null || fail "$packages has no packages: packaging/make-packages.sh makes them"
 mkdir -p "$work"
 
 # ---- The packages, and the same ones with a lower number
 
-new=$work/new old=$work/old
-rm -rf "$new" "$old"
-mkdir -p "$new" "$old"
-cp "$packages"/*.deb "$new"
-number=$(dpkg-deb -f "$new"/modelet_*.deb Version)
-lower=0.0.9-${number#*-}
-for package in "$new"/modelet{,-agent,-scheduler}_*.deb; do
-  dpkg-deb -R "$package" "$work/unpacked"
-  sed -i "s/^Version: .*/Version: $lower/; s/(= $number)/(= $lower)/g" "$work/unpacked/DEBIAN/control"
-  dpkg-deb -Zgzip -b "$work/unpacked" "$old" >/dev/null
-  rm -rf "$work/unpacked"
-done
+new=$work/new old=$work/old number=
+copy_packages() {
+  compgen -G "$packages/modelet_*.deb" >/dev/null || fail "$packages has no packages: packaging/make-packages.sh makes them"
+  rm -rf "$new" "$old"
+  mkdir -p "$new" "$old"
+  cp "$packages"/*.deb "$new"
+  number=$(dpkg-deb -f "$new"/modelet_*.deb Version)
+  lower=0.0.9-${number#*-}
+  for package in "$new"/modelet{,-agent,-scheduler}_*.deb; do
+    dpkg-deb -R "$package" "$work/unpacked"
+    sed -i "s/^Version: .*/Version: $lower/; s/(= $number)/(= $lower)/g" "$work/unpacked/DEBIAN/control"
+    dpkg-deb -Zgzip -b "$work/unpacked" "$old" >/dev/null
+    rm -rf "$work/unpacked"
+  done
+}
 
 # ---- Roots and machines
 
 clean=$work/$suite.tar
 if [[ ! -f $clean ]]; then
   begin "a clean root of $suite"
-  mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,iproute2,ca-certificates "$suite" "$clean.part" &&
-    mv "$clean.part" "$clean"
+  mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,iproute2,ca-certificates "$suite" "$work/part-$suite.tar" &&
+    mv "$work/part-$suite.tar" "$clean"
 fi
 run=$(mktemp -d "$work/run-XXXXXX")
 bridge=mlt-$$
@@ -147,6 +153,8 @@ wait_for() {
 
 template=$work/template
 make_template() {
+  [[ -z $number ]] || return 0  # it is there
+  copy_packages
   rm -rf "$template"
   mkdir "$template"
   tar -C "$template" -xf "$clean"
@@ -157,8 +165,59 @@ make_template() {
 install_old() { in_root "$1" sh -c 'apt-get install -y -q --no-install-recommends /packages/old/*.deb' >"$run/install.log" || { cat "$run/install.log"; fail "the packages cannot be installed"; }; }
 upgrade='apt-get install -y -q --no-install-recommends /packages/new/modelet_*.deb /packages/new/modelet-agent_*.deb /packages/new/modelet-scheduler_*.deb'
 
+part_archive() {
+  local archive root=$run/bare/root
+  archive=$(ls "$packages"/modelet-*-linux-*.tar.xz 2>/dev/null) || fail "$packages has no archive: packaging/make-packages.sh makes it"
+  begin "the archive in a root of $suite that has nothing else"
+  mkdir -p "$run/empty"
+  tar -C "$run/empty" -xf "$clean"
+  layered bare "$run/empty"
+  tar -C "$root/opt" -xf "$archive"
+  in_root "$root" sh -c 'cd /root && /opt/modelet-*/bin/modelet train /opt/modelet-*/share/doc/modelet/experiments/quickstart.toml --set train.epochs=1 --nodes 2 --out run &&
+    /opt/modelet-*/bin/modelet predict run /opt/modelet-*/share/doc/modelet/experiments/datasets/debian-deps/test.txt.xz --limit 3' >"$run/archive.log" ||
+    { cat "$run/archive.log"; fail "the archive does not work on $suite"; }
+  tail -3 "$run/archive.log"
+}
+
+# pool_of BIN_OF_SCHEDULER BIN_OF_AGENTS: trains with the client of the one and agents of the other, without containers.
+pool_of() {
+  local folder pids=() address name
+  folder=$(mktemp -d "$run/mixed-XXXXXX")
+  export MODELET_INSECURE=1
+  "$1/modelet-scheduler" --listen 'tcp://127.0.0.1:*' --endpoint-file "$folder/endpoint" --state "$folder/state" 2>"$folder/scheduler.log" &
+  pids+=($!)
+  wait_for 30 "the scheduler of $("$1/modelet" --version) listens" test -s "$folder/endpoint"
+  address=$(<"$folder/endpoint")
+  for name in a b; do
+    "$2/modelet-agent" --scheduler "$address" --name $name --cores 1 --memory-mib 1000 --gflops 10 --memory-gbps 5 --dedicated \
+      --work-dir "$folder/$name" 2>"$folder/$name.log" &
+    pids+=($!)
+  done
+  wait_for 30 "two agents of $("$2/modelet" --version) join the scheduler of $("$1/modelet" --version)" sh -c \
+    "[ \$($1/modelet nodes --scheduler $address --json | grep -c '\"name\"') = 2 ]"
+  for client in "$1" "$2"; do
+    "$client/modelet" submit experiments/quickstart.toml --set train.epochs=1 --nodes 2 --watch --scheduler "$address" >"$folder/run.log" 2>&1 ||
+      { tail -5 "$folder"/*.log; fail "$("$client/modelet" --version) does not train on agents of $("$2/modelet" --version) with a scheduler of $("$1/modelet" --version)"; }
+  done
+  kill "${pids[@]}"
+  wait "${pids[@]}" || true
+  unset MODELET_INSECURE
+}
+part_neighbours() {
+  local archive now=$run/now
+  [[ -n $before ]] || fail "--before names the folder with the programs of the version before"
+  archive=$(ls "$packages"/modelet-*-linux-*.tar.xz 2>/dev/null) || fail "$packages has no archive: packaging/make-packages.sh makes it"
+  mkdir -p "$now"
+  tar -C "$now" --strip-components=1 -xf "$archive"
+  begin "scheduler $("$now/bin/modelet" --version), agents $("$before/modelet" --version)"
+  pool_of "$now/bin" "$before"
+  begin "scheduler $("$before/modelet" --version), agents $("$now/bin/modelet" --version)"
+  pool_of "$before" "$now/bin"
+}
+
 part_install() {
   local root=$run/one/root kept
+  make_template
   layered one "$template"
   begin "install $lower"
   install_old "$root"
@@ -227,6 +286,7 @@ add_agent() {
 
 part_pool() {
   local name agents=(a1 a2 a3) begun=$SECONDS
+  make_template
   install_old "$template"
   make_network
   begin "one scheduler and three agents boot"
@@ -295,6 +355,5 @@ part_pool() {
   begin "$((SECONDS - begun)) seconds for this part"
 }
 
-make_template
 for part in "${parts[@]}"; do "part_$part"; done
 begin "everything was as it should be"
