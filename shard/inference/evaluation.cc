@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 
 #include "base/array/padding.h"
@@ -45,6 +46,12 @@ void TopK::merge(const TopK& other) {
   for (size_t s = 0; s < samples_; ++s)
     for (size_t i = 0; i < other.k_; ++i)
       if (other.labels(s)[i] != kNoLabel) insert(s, other.scores(s)[i], other.labels(s)[i]);
+}
+
+void RowRanker::insert(const float* scores, uint32_t label) {
+  const size_t found =
+      kernels::positions_above(scores, best_.thresholds(), positions_.size(), positions_.data());
+  for (size_t i = 0; i < found; ++i) best_.insert(positions_[i], scores[positions_[i]], label);
 }
 
 LabelRanker::LabelRanker(const Scoring& scoring, ThreadPool& pool, bool pairs)
@@ -100,19 +107,11 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking
 void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
                              const Batch* batch, Ranking ranking, const LabelSet* among) {
   best.reset(samples, k);
-  const size_t columns = padded(samples);
-  for (PerThread& scratch : scratch_) {
-    scratch.best.reset(samples, k);
-    scratch.positions.resize(columns);
-  }
-  const auto take = [&](PerThread& scratch, uint32_t label, const float* row) {
-    const size_t found =
-        kernels::positions_above(row, scratch.best.thresholds(), columns, scratch.positions.data());
-    for (size_t i = 0; i < found; ++i)
-      scratch.best.insert(scratch.positions[i], row[scratch.positions[i]], label);
-  };
-  for_each_neuron(hidden_transposed, ranking, among, samples, batch, take);
-  for (const PerThread& scratch : scratch_) best.merge(scratch.best);
+  for (PerThread& scratch : scratch_) scratch.ranker.reset(samples, k);
+  for_each_neuron(
+      hidden_transposed, ranking, among, samples, batch,
+      [](PerThread& scratch, uint32_t label, const float* row) { scratch.ranker.insert(row, label); });
+  for (const PerThread& scratch : scratch_) best.merge(scratch.ranker.best());
 }
 
 void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
@@ -121,6 +120,15 @@ void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, flo
   for_each_neuron(hidden_transposed, Ranking::kPrediction, nullptr, samples, batch,
                   [&](PerThread&, uint32_t label, const float* row) {
                     for (size_t s = 0; s < samples; ++s) scores[s * labels + label] += row[s];
+                  });
+}
+
+void LabelRanker::add_scores(ConstMatrix hidden_transposed, size_t samples, Matrix scores, const Batch* batch,
+                             const LabelSet* among) {
+  for_each_neuron(hidden_transposed, Ranking::kPrediction, among, samples, batch,
+                  [&](PerThread&, uint32_t label, const float* row) {
+                    std::transform(row, row + scores.cols, scores.row(label), scores.row(label),
+                                   std::plus<>());
                   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/array/aligned.h"
 #include "base/array/matrix.h"
+#include "base/array/padding.h"
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
 #include "shard/inference/label_set.h"
@@ -46,6 +47,22 @@ class TopK {
   AlignedVector<float> thresholds_;
 };
 
+// Finds the best labels of a batch by their scores, a row of scores at a time. One thread.
+class RowRanker {
+ public:
+  void reset(size_t samples, size_t k) {
+    best_.reset(samples, k);
+    positions_.resize(padded(samples));
+  }
+  // scores [padded samples] of a label.
+  void insert(const float* scores, uint32_t label);
+  const TopK& best() const { return best_; }
+
+ private:
+  TopK best_;
+  std::vector<uint32_t> positions_;
+};
+
 // What a ranking is for. kProposals: what training samples may be taken for, in less time. Of a model with a
 // direct path, only labels that have training samples are ranked: to a classifier without any, negatives say
 // nothing new.
@@ -68,6 +85,10 @@ class LabelRanker {
   // Adds the scores of its labels to scores [samples, labels of the model].
   void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                    const Batch* batch = nullptr);
+  // The same in the layout in which labels are scored: a row for each label of the model, [padded samples]. `among` as
+  // for rank_dense().
+  void add_scores(ConstMatrix hidden_transposed, size_t samples, Matrix scores, const Batch* batch,
+                  const LabelSet* among);
 
  private:
   struct PerThread;
@@ -87,8 +108,7 @@ class LabelRanker {
   struct PerThread {
     TermScratch terms;
     AlignedVector<float> logits;
-    std::vector<uint32_t> positions;
-    TopK best;
+    RowRanker ranker;
   };
   std::vector<PerThread> scratch_;  // one per thread
 };

@@ -8,10 +8,12 @@
 #include <system_error>
 #include <utility>
 
+#include "base/array/padding.h"
 #include "base/error.h"
 #include "base/experiment/memory.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
+#include "shard/kernels/elementwise.h"
 
 namespace modelet::shard {
 namespace {
@@ -197,12 +199,24 @@ void Model::predict(const Batch& batch, size_t k, TopK& best, SearchMode mode, c
     }
     return;
   }
-  const size_t labels = shape().labels;
-  scores_.resize(batch.size() * labels);
-  score(batch, scores_.data());
-  for (size_t s = 0; s < batch.size(); ++s)
-    for (uint32_t label = 0; label < labels; ++label)
-      if (among == nullptr || among->contains(label)) best.insert(s, scores_[s * labels + label], label);
+  rank_means(batch, k, best, among);
+}
+
+// Of labels in several towers.
+void Model::rank_means(const Batch& batch, size_t k, TopK& best, const LabelSet* among) {
+  const Matrix sums = scores_.resize(shape().labels, padded(batch.size()));
+  std::fill_n(sums.data, sums.rows * sums.cols, 0.0f);
+  for (const auto& tower : towers_) tower->add_scores(batch, sums, among);
+  rankers_.resize(pool_.threads());
+  for (RowRanker& ranker : rankers_) ranker.reset(batch.size(), k);
+  pool_.for_pieces(sums.rows, kScoredTogether, [&](size_t begin, size_t end) {
+    for (size_t label = begin; label < end; ++label) {
+      if (among != nullptr && !among->contains(static_cast<uint32_t>(label))) continue;
+      kernels::scale(shares_[label], sums.row(label), sums.cols);
+      rankers_[pool_.thread_index()].insert(sums.row(label), static_cast<uint32_t>(label));
+    }
+  });
+  for (const RowRanker& ranker : rankers_) best.merge(ranker.best());
 }
 
 void Model::predict(const Dataset& data, std::span<const uint32_t> rows, size_t k, SearchMode mode,

@@ -177,6 +177,7 @@ class Model {
   LabelNames read_names(const std::filesystem::path& file) const;
   void load_towers();
   void predict_sparse(const Batch& batch, size_t k, TopK& best);
+  void rank_means(const Batch& batch, size_t k, TopK& best, const LabelSet* among);
 
   Checkpoint checkpoint_;
   std::vector<std::byte> encoder_;
@@ -187,7 +188,8 @@ class Model {
   std::vector<std::unique_ptr<Tower>> towers_;
   std::vector<float> shares_;  // [labels] of a tower in the label's score; empty: each label is in one tower
   TopK of_tower_;
-  std::vector<float> scores_;  // [batch, labels] if labels are in several towers
+  Buffer scores_;                   // [labels, padded batch] if labels are in several towers
+  std::vector<RowRanker> rankers_;  // one per thread, for these
   Buffer embedded_;
   std::vector<Session> sessions_;                       // one per thread, for sparse batches
   mutable std::mutex mutex_;                            // guards idle_ and label_numbers_

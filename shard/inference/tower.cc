@@ -54,6 +54,11 @@ void Tower::score(const Batch& batch, float* scores) {
   ranker_.score_dense(pass_.output_input_transposed(), batch.size(), scores, &batch);
 }
 
+void Tower::add_scores(const Batch& batch, Matrix scores, const LabelSet* among) {
+  forward(network_, batch, pass_);
+  ranker_.add_scores(pass_.output_input_transposed(), batch.size(), scores, &batch, among);
+}
+
 ConstMatrix Tower::embed(const Batch& batch) {
   forward(network_, batch, pass_);
   return pass_.output_input();

@@ -39,6 +39,8 @@ class Tower {
   void rank(const Batch& batch, size_t k, TopK& best, const LabelSet* among = nullptr);
   // Adds the scores of its labels to scores [batch, labels of the model].
   void score(const Batch& batch, float* scores);
+  // The same to scores [labels of the model, padded batch], of labels among `among`.
+  void add_scores(const Batch& batch, Matrix scores, const LabelSet* among);
   // The activations of the last hidden layer [batch, width]; valid until the next batch.
   ConstMatrix embed(const Batch& batch);
 

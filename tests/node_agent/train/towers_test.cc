@@ -11,6 +11,7 @@
 #include "node_agent/train/train.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/pairs/divide_labels.h"
+#include "shard/inference/explanation.h"
 #include "shard/inference/model.h"
 #include "shard/layers/loss/loss.h"
 #include "tests/error_of.h"
@@ -86,7 +87,8 @@ TEST_F(TowersTest, EveryLabelIsInOneTowerOfEachDivision) {
         const shard::LabelSpread spread = division.spread(task);
         EXPECT_EQ(spread.neurons(), parts[task].labels);
         uint64_t of_task = 0;
-        for (uint32_t neuron = 0; neuron < spread.neurons(); ++neuron) of_task += counts[spread.label(neuron)];
+        for (uint32_t neuron = 0; neuron < spread.neurons(); ++neuron)
+          of_task += counts[spread.label(neuron)];
         EXPECT_EQ(of_task, parts[task].entries);
         for (uint32_t neuron = 0; neuron < spread.neurons(); ++neuron) {
           EXPECT_TRUE(seen.insert(spread.label(neuron)).second) << "in two towers";
@@ -242,6 +244,15 @@ TEST_F(TowersTest, ScoresOfALabelInSeveralTowersAreAveraged) {
       EXPECT_EQ(best.scores(s)[0], *std::max_element(of_sample, of_sample + data.labels()));
       EXPECT_NEAR(session.dense(data.sample(s), 3).scores(0)[0], best.scores(s)[0], 1e-4);
       hits += std::ranges::count(data.sample(s).labels, best.labels(s)[0]) > 0 ? 1 : 0;
+    }
+    const std::vector<uint32_t> chosen = {1, 4, 9, 12};
+    const shard::LabelSet among(data.labels(), chosen);
+    model.predict(batch, 1, best, shard::SearchMode::kDense, &among);
+    for (size_t s = 0; s < data.rows(); ++s) {
+      const auto score = [&](uint32_t label) { return scores[s * data.labels() + label]; };
+      EXPECT_EQ(best.labels(s)[0], std::ranges::max(chosen, {}, score));
+      const shard::Explanation why = shard::explain(model, data.sample(s), best.labels(s)[0]);
+      EXPECT_NEAR(why.score, best.scores(s)[0], 0.02);  // batches may be multiplied in bf16
     }
     EXPECT_NEAR(finished.at("p_at_1").get<double>(),
                 static_cast<double>(hits) / static_cast<double>(data.rows()), 1e-9);
