@@ -57,21 +57,22 @@ class MockPool:
                 break
             run = self.add_run(runs + 1 + i, "running", names[at:at + 4])
             for name in run["nodes"]:
-                self.nodes[name].update(run=run["run"], state=f"training {run['run']}")
+                self.nodes[name].update(run=run["run"], state="training")
         self.queued = self.add_run(max(self.runs, default=0) + 1, "queued")
-        self.queued["detail"] = "waits for 4 nodes; 1 is free"
+        self.queued.update(detail="waits for 4 nodes; 1 is free", queue_place=1)
 
     def make_node(self, i):
         return {"name": f"node-{i:03}", "version": "1.0.0", "cores": 4, "memory_bytes": 8 << 30, "gflops": 120.0, "bf16_gflops": 0.0,
                 "memory_gbps": 9.5, "run": 0, "step": 0, "silent_seconds": 0.2, "compute_seconds": 0.004 + 0.0001 * (i % 7),
-                "wait_share": 0.1 + 0.01 * (i % 9), "draining": False, "state": "free", "address": f"10.0.{i // 250}.{i % 250 + 1}"}
+                "wait_share": 0.1 + 0.01 * (i % 9), "draining": False, "state": "free", "why": "", "state_seconds": 0.0, "suspended": "", "disk_free_bytes": 90 << 30, "key": "", "address": f"10.0.{i // 250}.{i % 250 + 1}"}
 
     def add_run(self, number, state="running", nodes=()):
         now = time.time()
         self.runs[number] = {
             "run": number, "name": f"deps-{number}", "submitter": "alice", "state": state, "detail": "", "step": 0, "nodes": list(nodes),
             "seconds": 100.0, "submitted": utc(now - 100), "epoch": 1, "stable_step": 0, "recoveries": 0, "replans": 0, "straggler": "",
-            "straggler_excess": 0.0, "parent": 0, "task": 0, "tasks": 0, "tasks_done": 0, "tasks_at_work": 0, "seconds_left": 0.0}
+            "straggler_excess": 0.0, "parent": 0, "task": 0, "tasks": 0, "tasks_done": 0, "tasks_at_work": 0, "seconds_left": 0.0, "steps": STEPS, "loss": 0.0, "samples_per_second": 0.0, "bytes_per_step": 0.0,
+            "stable_seconds": 0.0, "repeated_steps": 0, "queue_place": 0}
         self.events[number] = []
         if state != "queued":
             self.emit(number, {"event": "started", "run": f"deps-{number}", "epochs": 10, "steps": STEPS, "step": 0, "parameters": 4_700_000,
@@ -99,7 +100,9 @@ class MockPool:
         with self.lock:
             run = self.runs[number]
             run["step"] = step
-            run["seconds_left"] = (STEPS - step) / 25
+            for name in run["nodes"]:
+                self.nodes[name]["step"] = step
+            run.update(seconds_left=(STEPS - step) / 25, samples_per_second=9000.0)
             loss = 2 + 8 * math.exp(-step / (700 + 10 * (number % 11))) + self.random.uniform(-0.05, 0.05)
             times = [{"node": name, "compute_seconds": 0.004 * (1.4 if i == 1 else 1), "codec_seconds": 0.0004,
                       "wait_seconds": 0.0002 if i == 1 else 0.0018} for i, name in enumerate(run["nodes"])]
@@ -117,7 +120,7 @@ class MockPool:
         with self.lock:
             node = self.nodes[name]
             number = node["run"]
-            node.update(run=0, state="lost", why="silent for 5 s; start modelet-agent on its machine again")
+            node.update(run=0, state="lost", state_seconds=200.0, why="silent for 5 s; start modelet-agent on its machine again")
             if number:
                 run = self.runs[number]
                 run["nodes"].remove(name)
@@ -162,7 +165,7 @@ class MockPool:
                 if parts[1] == "nodes":
                     node = self.nodes[parts[2]]
                     node["draining"] = parts[3] == "drain"
-                    node["state"] = "drained" if node["draining"] else "free"
+                    node.update(state="drained", why="modelet drain NODE --undo") if node["draining"] else node.update(state="free", why="")
                 else:
                     self.runs[int(parts[2])]["state"] = "stopping"
                 self.version += 1

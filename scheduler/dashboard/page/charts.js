@@ -252,7 +252,7 @@ export class HeatMap {
     this.said = make('p', {class: 'said', 'aria-live': 'polite'});
     this.none = make('p', {class: 'none'}, 'no node has reported a step yet');
     this.scale = make('p', {class: 'scale'}, make('span', {class: 'ramp', 'aria-hidden': 'true'}),
-                      'pale 0 %, dark 100 % of a step; × it was lost; arrow keys read a cell');
+                      'pale 0 %, dark 100 % of a step; × it was not there; arrow keys read a cell');
     this.element = make('div', {class: 'heat'}, make('label', {}, 'share of a step that a node ', this.choice), this.none,
                         this.canvas, this.said, this.scale);
     this.history = {began: 0, interval_seconds: 1, nodes: []};

@@ -63,12 +63,13 @@ export class NodesTable {
         {title: 'step', class: 'number wide', cell: (cell, node) => setText(cell, node.run ? countText(node.step) : '')},
         {title: 'compute/step', class: 'number wide', cell: (cell, node) => setText(cell, measured(node) ? shortTimeText(node.compute_seconds) : '')},
         {title: 'waits', class: 'number wide', cell: (cell, node) => setText(cell, measured(node) ? percentText(node.wait_share, 0) : '')},
-        {title: 'cores', class: 'number wide', cell: (cell, node) => setText(cell, node.cores ?? '')},
+        {title: 'cores', class: 'number wider', cell: (cell, node) => setText(cell, node.cores ?? '')},
         {title: 'memory', class: 'number wide', cell: (cell, node) => setText(cell, bytesText(node.memory_bytes))},
-        {title: 'GFLOP/s', class: 'number wide', cell: (cell, node) => setText(cell, countText(node.gflops))},
-        {title: 'silent', class: 'number wide', cell: (cell, node) => setText(cell, node.silent_seconds > 2 ? durationText(node.silent_seconds) : '')},
-        {title: 'address', class: 'wide', cell: (cell, node) => setText(cell, node.address ?? '')},
-        {title: 'version', class: 'wide', cell: (cell, node) => setText(cell, node.version ?? '')},
+        {title: 'GFLOP/s', class: 'number wider', cell: (cell, node) => setText(cell, countText(node.gflops))},
+        {title: 'disk free', class: 'number wide', cell: (cell, node) => setText(cell, node.disk_free_bytes ? bytesText(node.disk_free_bytes) : '')},
+        {title: 'silent', class: 'number wider', cell: (cell, node) => setText(cell, node.silent_seconds > 2 ? durationText(node.silent_seconds) : '')},
+        {title: 'address', class: 'name wide', cell: (cell, node) => setText(cell, node.address ?? '')},
+        {title: 'version', class: 'wider', cell: (cell, node) => setText(cell, node.version ?? '')},
         {title: 'actions', cell: (cell, node, row) => {
           setAttribute(row, 'class', nodeState(node).kind);
           showNodeActions(cell, node, this.allowed);
@@ -100,11 +101,11 @@ function runsTable(label, rows, empty, extra = []) {
       {title: 'state', class: 'state-cell', cell: (cell, run) => showState(cell, runState(run))},
       {title: 'step', class: 'number', cell: (cell, run) => setText(cell, progressText(run))},
       {title: 'nodes', class: 'number wide', cell: (cell, run) => setText(cell, run.nodes.length)},
-      {title: 'rate', class: 'number wide', cell: (cell, run) => setText(cell, hasEnded(run) ? '' : rateText(run.samples_per_second))},
-      {title: 'time left', class: 'number wide', cell: (cell, run) => setText(cell, run.seconds_left > 0 && !hasEnded(run) ? durationText(run.seconds_left) : '')},
-      {title: 'user', class: 'wide', cell: (cell, run) => setText(cell, run.submitter)},
+      {title: 'rate', class: 'number mid', cell: (cell, run) => setText(cell, hasEnded(run) ? '' : rateText(run.samples_per_second))},
+      {title: 'time left', class: 'number mid', cell: (cell, run) => setText(cell, run.seconds_left > 0 && !hasEnded(run) ? durationText(run.seconds_left) : '')},
+      {title: 'user', class: 'wider', cell: (cell, run) => setText(cell, run.submitter)},
       {title: 'submitted', class: 'wide', cell: (cell, run) => setText(cell, run.submitted ? timeText(run.submitted) : '')},
-      {title: 'took', class: 'number wide', cell: (cell, run) => setText(cell, durationText(run.seconds))},
+      {title: 'took', class: 'number wider', cell: (cell, run) => setText(cell, durationText(run.seconds))},
     ],
   });
 }
@@ -157,7 +158,8 @@ export class PoolView {
         'This scheduler keeps no state: when it ends, it forgets all runs. Start it with --state FOLDER.' : '');
     this.nodes.update(pool);
     this.runs.update(pool.runs.filter((run) => run.state === 'running' || run.state === 'stopping'));
-    this.queue.update(pool.runs.filter(waits).reverse());
+    const last = Number.MAX_SAFE_INTEGER;  // a run without a place is about to go on
+    this.queue.update(pool.runs.filter(waits).sort((a, b) => (a.queue_place || last) - (b.queue_place || last) || a.run - b.run));
   }
 
   tick() {

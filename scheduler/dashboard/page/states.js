@@ -1,4 +1,5 @@
 // What states of nodes and runs mean to people: a word, a sign that can be told without colour, and how good it is.
+import {durationText} from './text.js';
 
 const kRunStates = {
   queued: ['…', ''], forming: ['◔', ''], running: ['▶', 'good'], recovering: ['↻', 'warn'], waiting: ['…', 'warn'],
@@ -10,20 +11,29 @@ export const waits = (run) => ['queued', 'waiting', 'forming', 'recovering'].inc
 
 export function runState(run) {
   const [sign, tone] = kRunStates[run.state] ?? ['?', ''];
-  return {word: run.state, sign, tone, why: run.detail};
+  const place = run.queue_place > 0 ? `place ${run.queue_place} in the queue` : '';
+  return {word: run.state, sign, tone, why: [place, run.detail].filter(Boolean).join('; ')};
 }
 
 const kNodeStates = {
-  free: ['○', ''], training: ['▶', 'good'], drained: ['⊘', 'warn'], drains: ['◐', 'warn'], draining: ['◐', 'warn'],
-  leaving: ['↓', 'warn'], lost: ['✕', 'bad'], pending: ['?', 'warn'], suspended: ['‖', 'warn'],
+  free: ['○', ''], training: ['▶', 'good'], suspended: ['‖', 'warn'], draining: ['◐', 'warn'], drained: ['⊘', 'warn'],
+  leaving: ['↓', 'warn'], lost: ['✕', 'bad'], pending: ['?', 'warn'],
 };
 
-// The server says the state in words of which the first one is the kind, such as "lost since 12:03".
+function kindOf(node) {
+  if (node.suspended) return 'suspended';
+  if (node.state && node.state !== 'free') return node.state;
+  // A server that says no more than this.
+  return node.draining ? (node.run ? 'draining' : 'drained') : node.run ? 'training' : 'free';
+}
+
 export function nodeState(node) {
-  const word = node.state || (node.run ? `training ${node.run}` : 'free') + (node.draining ? ', drains' : '');
-  const kind = node.draining && node.run === 0 && !node.state ? 'drained' : word.split(/[ ,]/)[0];
+  const kind = kindOf(node);
   const [sign, tone] = kNodeStates[kind] ?? ['?', ''];
-  return {word: kind === 'drained' ? 'drained' : word, kind, sign, tone, why: node.why ?? ''};
+  const word = kind === 'training' ? `training ${node.run}` :
+      node.state_seconds > 0 ? `${kind} for ${durationText(node.state_seconds)}` : kind;
+  const reasons = [node.suspended && `its owner comes first: ${node.suspended}`, kind !== 'training' && kind !== 'free' && node.why];
+  return {word, kind, sign, tone, why: reasons.filter(Boolean).join('; ')};
 }
 
 // "12 nodes: 8 training, 2 free, 1 lost", in the order of the states above.
