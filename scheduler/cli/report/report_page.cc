@@ -67,13 +67,16 @@ std::string report_page(const nlohmann::json& report) {
 <noscript><p>This report needs JavaScript.</p></noscript>
 <script type="application/json" id="report">{}</script>
 <script>
+/*
+{}*/
 {}</script>
 <script type="module">
 {}</script>
 </body>
 </html>
 )",
-      asset_text("uplot.css"), asset_text("style.css"), json_in_html(report), asset_text("uplot.js"), script);
+      asset_text("uplot.css"), asset_text("style.css"), json_in_html(report), asset_text("uplot-license.txt"),
+      asset_text("uplot.js"), script);
 }
 
 }  // namespace modelet::cli
