@@ -48,3 +48,5 @@ foreach(part agent scheduler)
           COMPONENT ${part})
 endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/packaging/systemd/modelet.slice DESTINATION lib/systemd/system COMPONENT agent)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/packaging/monitoring DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/modelet-scheduler/examples
+        COMPONENT scheduler)

@@ -14,6 +14,7 @@
 #include "scheduler/core/run/run.h"
 #include "scheduler/core/status_json.h"
 #include "scheduler/dashboard/assets.h"
+#include "scheduler/dashboard/pool_metrics.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -122,6 +123,7 @@ Dashboard::Dashboard(PoolView& view, comm::http::Router& router)
   add_page(router);
   add_api(router);
   add_actions(router);
+  router.add_metrics([this](comm::http::MetricsText& text) { write_metrics(*view_.pool(), text); });
 }
 
 void Dashboard::add_page(comm::http::Router& router) {

@@ -69,7 +69,7 @@ class ExitCodes(PoolTest):
             ("plan",): [self.experiment, "--gflops", "1", "--memory-gbps", "1"], ("neighbours",): ["words", "a"],
             ("data", "prepare"): ["data/train.txt", "new.mlt"], ("data", "describe"): ["data/train.txt"],
             ("data", "split"): ["data/train.txt", "parts"], ("data", "synth"): ["new", "--rows", "10", "--rows-test", "5"], ("submit",): [self.experiment, *ENDLESS, *pool],
-            ("list",): pool, ("nodes",): pool, ("watch",): last, ("stop",): last,
+            ("list",): pool, ("nodes",): pool, ("top",): pool, ("watch",): last, ("stop",): last,
             ("keygen",): ["new.key"], ("key",): ["made.key"],
             ("bench", "data"): ["data/train.txt", "--seconds", "0.001"],
             ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("report",): ["done"], ("version",): []}, but=[("bench", "kernels"), ("serve",), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
@@ -79,7 +79,7 @@ class ExitCodes(PoolTest):
             ("plan",): [self.experiment, "--memory-gib", "0.0001", "--gflops", "1", "--memory-gbps", "1"], ("neighbours",): [damaged, "a"],
             ("data", "prepare"): ["nowhere.txt", "newer.mlt"], ("data", "describe"): ["nowhere.txt"],
             ("data", "split"): ["nowhere.txt", "parts"], ("data", "synth"): ["a-file/new"], ("submit",): [self.experiment, *nobody],
-            ("list",): nobody, ("nodes",): nobody, ("watch",): ["100", *pool], ("stop",): ["100", *pool],
+            ("list",): nobody, ("nodes",): nobody, ("top",): nobody, ("watch",): ["100", *pool], ("stop",): ["100", *pool],
             ("fetch",): ["100", "--out", "none", *pool], ("logs",): ["100", *pool], ("drain",): ["nobody", *pool],
             ("keygen",): ["no-folder/new.key"], ("key",): ["data/train.txt"], ("bench", "data"): ["nowhere.txt"],
             ("report",): ["done", "--out", "no-folder/x.html"], ("bench", "inference"): [damaged, "data/test.txt"]}, but=[("bench", "kernels"), ("version",)])

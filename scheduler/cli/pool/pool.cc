@@ -18,6 +18,7 @@
 #include "scheduler/cli/pool/nodes.h"
 #include "scheduler/cli/pool/pool_options.h"
 #include "scheduler/cli/pool/runs.h"
+#include "scheduler/cli/pool/top.h"
 #include "scheduler/client/fetch_run.h"
 #include "scheduler/client/fetch_towers.h"
 #include "scheduler/client/run_on_pool.h"
@@ -135,6 +136,7 @@ void add_pool_verbs(CLI::App& app) {
   add_submit_verb(app);
   add_run_verbs(app);
   add_node_verbs(app);
+  add_top_verb(app);
 }
 
 }  // namespace modelet::cli
