@@ -3,11 +3,6 @@
 #include "base/error.h"
 
 namespace modelet::scheduler {
-namespace {
-
-constexpr const char* kEnds = "the scheduler is ending: ask again when it is back";
-
-}  // namespace
 
 void Errands::carry_out() {
   std::deque<std::function<void()>> waiting;
@@ -27,10 +22,12 @@ void Errands::set_open(bool open) {
 
 void Errands::add(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
-  if (!is_open_) throw Error(kEnds);
+  if (!is_open_) refuse();
   waiting_.push_back(std::move(work));
   wake_.set();
 }
+
+void Errands::refuse() { throw Error("the scheduler is ending: ask again when it is back"); }
 
 void Errands::give_up() { throw Error("the scheduler is busy: ask again later"); }
 

@@ -37,11 +37,15 @@ class Errands {
   // later, so it must own what it uses.
   template <class Result>
   Result run(std::function<Result()> work) {
-    const auto task = std::make_shared<std::packaged_task<Result()>>(std::move(work));
+    auto task = std::make_shared<std::packaged_task<Result()>>(std::move(work));
     std::future<Result> result = task->get_future();
-    add([task] { (*task)(); });
+    add([task = std::move(task)] { (*task)(); });  // if that goes, so does the promise
     wait(result);
-    return result.get();
+    try {
+      return result.get();
+    } catch (const std::future_error&) {  // nobody does it any more
+      refuse();
+    }
   }
 
   // Does the work that there is.
@@ -55,6 +59,7 @@ class Errands {
     if (result.wait_for(kPatience) != std::future_status::ready) give_up();
   }
   [[noreturn]] static void give_up();
+  [[noreturn]] static void refuse();
 
   static constexpr std::chrono::seconds kPatience{10};
 
