@@ -277,7 +277,7 @@ failed_never() {
 add_agent() {
   local public
   public=$(on "$1" sh -c 'modelet keygen /etc/modelet/agent.key && chown modelet: /etc/modelet/agent.key')
-  on sched sh -c "echo 'agent $public $1' >>/etc/modelet/allowed"
+  on sched sh -c "echo 'agent $public $1' >>/var/lib/modelet-scheduler/allowed"
   printf 'scheduler = "tcp://10.78.0.10:5570"\nscheduler_key = "%s"\nkey = "/etc/modelet/agent.key"\nmemory_mib = 1500\ncores = 1\ndedicated = true\ngflops = 10\nmemory_gbps = 5\n' \
     "$scheduler_key" >"$run/$1/agent.toml"
   on "$1" sh -c 'cat >/etc/modelet/agent.toml' <"$run/$1/agent.toml"
@@ -290,14 +290,14 @@ part_pool() {
   install_old "$template"
   make_network
   begin "one scheduler and three agents boot"
-  rm -f "$template/etc/modelet/scheduler.key" "$template/etc/modelet/allowed"
+  rm -f "$template/etc/modelet/scheduler.key"
   for name in sched "${agents[@]}"; do layered "$name" "$template"; done
   in_root "$run/sched/root" dpkg-reconfigure modelet-scheduler >/dev/null
   for name in "${agents[@]}"; do in_root "$run/$name/root" systemctl disable --quiet modelet-scheduler; done
   boot sched 10.78.0.10
   active sched modelet-scheduler || fail "the scheduler does not start with its machine"
   scheduler_key=$(on sched sed -n 's/^public *= *"\(.*\)"/\1/p' /etc/modelet/scheduler.key)
-  on sched modelet keygen /root/admin.key --allow-list /etc/modelet/allowed --role admin --name root >/dev/null
+  on sched modelet keygen /root/admin.key --allow-list /var/lib/modelet-scheduler/allowed --role admin --name root >/dev/null
   for name in "${agents[@]}"; do boot "$name" "10.78.0.1${name#a}"; add_agent "$name"; done
   for name in "${agents[@]}"; do active "$name" modelet-agent || fail "$name has not joined"; done
   nodes_are 3 || fail "the pool has not three nodes"
