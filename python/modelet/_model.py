@@ -20,7 +20,7 @@ from modelet._data import Floats, Matrix
 from modelet._folders import Folder
 
 Questions: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]]
-Rows: TypeAlias = Matrix | Questions
+Rows: TypeAlias = "Matrix | Questions"
 Labels: TypeAlias = Sequence[str | SupportsIndex] | npt.NDArray[np.integer[Any]]
 
 
