@@ -11,7 +11,7 @@
 namespace modelet::agent {
 
 TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group,
-                           std::unique_ptr<const Clock> clock)
+                           std::unique_ptr<const Clock> clock, StepTrace* trace)
     : network_(network),
       sharding_(sharding),
       group_(group),
@@ -23,34 +23,46 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
       forward_(network, sharding, group, codecs_.activations, network.experiment().train.hidden_dropout),
       output_exchange_(network, loss_->normalised(), sharding, group, codecs_.gradients),
       gradient_exchange_(network.experiment().train.seed, sharding, group, codecs_.gradients),
-      output_gradient_(loss_->normalised(), network.experiment().train.hidden_dropout, network.pool()) {}
+      output_gradient_(loss_->normalised(), network.experiment().train.hidden_dropout, network.pool()),
+      trace_(trace) {}
 
 StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
                              const shard::Batch* next) {
   take_turn(batch, step, stop);
   StepState& now = now_;
   forward_.go_on(now.forward);
+  ends(TracePhase::kInput);
   select(now);
+  ends(TracePhase::kSelect);
   for (size_t i = 0; i < now.ranges().size(); ++i) {
     forward_output(now, i);
     output_exchange_.send(now.place(), i, now.ranges()[i]);
   }
+  ends(TracePhase::kForward);
   if (while_waiting_ && group_.size() > 1) while_waiting_();
+  ends(TracePhase::kPrepare);
   output_exchange_.collect(now.place(), now.ranges());
+  ends(TracePhase::kCollect);
   combine(now);
+  ends(TracePhase::kCombine);
   backward(now);
   const float scale = clip_scale(now);
+  ends(TracePhase::kBackward);
 
   // Every rank has all that it needs: from here on no peer can make the step fail.
   const shard::UpdateRule rule{
       network_.experiment().optimizer, corrections_, step, learning_rate, scale, batch.first};
   update_hidden(now, rule);
+  ends(TracePhase::kUpdateHidden);
   micro_batches_.end_step(now.forward.requests.next_micro_batches, clock_->now() - now.began);
   if (next != nullptr && group_.size() > 1 && !now.forward.requests.stop && !now.forward.requests.snapshot)
     begin_ahead(*next, stop);
+  ends(TracePhase::kBeginNext);
   update_output(now, rule);
+  ends(TracePhase::kUpdateOutput);
   network_.output().maintain(now.forward.output_input(), step);
-  return {now.loss.loss, now.forward.requests.stop, now.forward.requests.snapshot,
+  ends(TracePhase::kMaintain);
+  return {now.loss.loss, now.forward.requests.stop, now.forward.requests.snapshot, now.forward.requests.trace,
           network_.output().active_neurons()};
 }
 
@@ -71,7 +83,7 @@ void TrainingStep::begin(StepState& state, const shard::Batch& batch, uint64_t s
   state.gradients.resize(network_.hidden_layers());
   state.forward.batch = &batch;
   state.forward.first_tag = {step, kForwardRound};
-  state.forward.requests = {stop, snapshot_requested_, micro_batches_.next()};
+  state.forward.requests = {stop, snapshot_requested_, trace_requested_, micro_batches_.next()};
   split_batch(batch.size(), group_.size() == 1 ? 1 : micro_batches_.now(), state.forward.ranges);
   forward_.begin(state.forward);
 }

@@ -21,6 +21,7 @@
 #include "node_agent/step/micro_batches.h"
 #include "node_agent/step/sharded_forward.h"
 #include "node_agent/step/step_state.h"
+#include "node_agent/step/step_trace.h"
 #include "shard/data/batch/batch.h"
 #include "shard/layers/loss/loss.h"
 #include "shard/layers/network.h"
@@ -32,14 +33,17 @@ struct StepResult {
   double loss = 0;            // mean over the batch, the same on all ranks
   bool stop = false;          // some rank requests a stop after this step
   bool snapshot = false;      // some rank requests a snapshot after this step
+  bool trace = false;         // some rank requests that the next step is traced
   size_t active_neurons = 0;  // in the modelets of this rank
 };
 
 class TrainingStep {
  public:
-  // All references must outlive this object. `clock`: measures its steps (micro_batches.h).
+  // All references must outlive this object. `clock`: measures its steps (micro_batches.h). `trace` is told when a phase
+  // ends; null: nobody is.
   TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group,
-               std::unique_ptr<const Clock> clock = std::make_unique<SteadyClock>());
+               std::unique_ptr<const Clock> clock = std::make_unique<SteadyClock>(),
+               StepTrace* trace = nullptr);
 
   // The number of micro-batches of the last step.
   size_t micro_batches() const { return now_.ranges().size(); }
@@ -52,6 +56,9 @@ class TrainingStep {
   // step nothing is begun ahead.
   void request_snapshot(bool wanted) { snapshot_requested_ = wanted; }
 
+  // Sets whether steps that begin from now on tell all ranks to trace the step after them.
+  void request_trace(bool wanted) { trace_requested_ = wanted; }
+
   // `stop`: this rank requests a stop. `next`: the batch of the next step, if all ranks run that step next
   // and exchange nothing before it. It must be complete once while_waiting() was called. Its first
   // activations are then sent in this step, with this step's `stop`. If that fails, the next step throws
@@ -60,6 +67,9 @@ class TrainingStep {
                  const shard::Batch* next = nullptr);
 
  private:
+  void ends(TracePhase phase) {
+    if (trace_ != nullptr) trace_->end_phase(phase, group_.meters());
+  }
   void take_turn(const shard::Batch& batch, uint64_t step, bool stop);
   void begin(StepState& state, const shard::Batch& batch, uint64_t step, bool stop);
   void begin_ahead(const shard::Batch& next, bool stop);
@@ -84,7 +94,8 @@ class TrainingStep {
   GradientExchange gradient_exchange_;
   shard::OutputGradient output_gradient_;
   std::function<void()> while_waiting_;
-  bool snapshot_requested_ = false;
+  bool snapshot_requested_ = false, trace_requested_ = false;
+  StepTrace* const trace_;
   StepState now_, next_;
   Buffer partial_;  // this rank's partial sums of a hidden layer's input gradient
 };

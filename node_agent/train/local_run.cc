@@ -29,10 +29,13 @@ void LocalRun::request_stop() {
   if (Trainer* const trainer = current_) trainer->request_stop();
 }
 
+void LocalRun::request_trace(uint32_t steps) { trace_steps_ = steps; }
+
 Trainer& LocalRun::next_trainer(TrainJob job) {
   trainers_.push_back(std::make_unique<Trainer>(std::move(job)));
   current_ = trainers_.back().get();
   if (stop_requested_) trainers_.back()->request_stop();
+  if (const uint32_t steps = trace_steps_.exchange(0); steps > 0) trainers_.back()->request_trace(steps);
   return *trainers_.back();
 }
 

@@ -26,6 +26,8 @@ class LocalRun {
   void run(const EventSink& events);
 
   void request_stop();
+  // As Trainer::request_trace(), of the network or tower that trains first from now on.
+  void request_trace(uint32_t steps);
 
  private:
   void train_towers(const EventSink& events);
@@ -34,6 +36,7 @@ class LocalRun {
 
   TrainJob job_;
   std::atomic<bool> stop_requested_{false};
+  std::atomic<uint32_t> trace_steps_{0};
   std::vector<std::unique_ptr<Trainer>> trainers_;  // all stay: a signal may ask any of them to stop
   std::atomic<Trainer*> current_{nullptr};
   double seconds_of_towers_ = 0;

@@ -36,7 +36,10 @@ class Trainer {
   void run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots = {});
 
   void request_stop() { outside_.stop_requested = true; }  // async-signal-safe
-  uint64_t step() const { return outside_.step; }          // steps completed; any thread
+  // On rank 0 of a replica: has all its ranks trace the next so many steps (node_agent/step/step_trace.h). Then each of
+  // them reports what it has traced, as events "trace". Any thread.
+  void request_trace(uint32_t steps) { outside_.trace_steps = steps; }
+  uint64_t step() const { return outside_.step; }  // steps completed; any thread
   // Bytes of this rank's modelets, of the buffers for synchronising replicas, and of labels.
   uint64_t memory_bytes() const { return outside_.memory_bytes; }
 
@@ -50,6 +53,7 @@ class Trainer {
   struct Outside {
     std::atomic<bool> stop_requested{false};
     std::atomic<uint64_t> step{0}, memory_bytes{0};
+    std::atomic<uint32_t> trace_steps{0};  // that are requested and not begun
   };
 
   TrainJob job_;

@@ -1,6 +1,8 @@
 #include "node_agent/train/training.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -158,10 +160,12 @@ std::optional<SnapshotBudget> Trainer::Training::snapshot_budget() const {
 
 void Trainer::Training::run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots) {
   RankGrid grid(group, static_cast<uint32_t>(job_.replicas()));
+  StepTrace trace(clock_);
   Session session{.grid = grid,
                   .events = events,
                   .snapshots = snapshots,
-                  .step = {network_, sharding_, grid.replica()},
+                  .trace = trace,
+                  .step = {network_, sharding_, grid.replica(), std::make_unique<SteadyClock>(), &trace},
                   .evaluator = {network_, sharding_, grid.replica()},
                   .reported = clock_.now(),
                   .budget = snapshot_budget()};
@@ -182,6 +186,7 @@ void Trainer::Training::go_through(Session& session) {
     const Due due = one_step(session);
     session.stops = due.stop;
     report_step(session);
+    if ((!session.traces_next || ended()) && !session.trace.spans().empty()) report_trace(session);
     if (schedule_.ends_epoch(step_)) {
       epoch_loss_ = session.grid.mean(step_, statistics_.since_epoch().mean());
       statistics_.since_epoch().reset();
@@ -197,17 +202,62 @@ void Trainer::Training::go_through(Session& session) {
 Trainer::Training::Due Trainer::Training::one_step(Session& session) {
   shard::BatchFeed& feed = data_.feed();
   statistics_.begin_step(session.grid.totals());
+  const comm::Meters& meters = session.grid.replica().meters();
+  plan_trace(session);
+  if (session.traces_next) session.trace.begin_step(step_ + 1, meters);
   const float rate = learning_rate(step_);
   const shard::Batch& batch = feed.at(step_, schedule_.total_steps());
   const shard::Batch* const next = schedule_.exchanges_after(step_ + 1) ? nullptr : &feed.next();
+  session.trace.end_phase(TracePhase::kBatch, meters);
   const double began = clock_.now();
   if (session.budget) session.step.request_snapshot(session.budget->due(began));
   const StepResult result = session.step.run(batch, step_, rate, outside_.stop_requested, next);
   if (session.budget) session.budget->stepped(clock_.now() - began);
   outside_.step = ++step_;
   const bool stop = sync_ ? synchronise(session, result.stop) : result.stop;
+  if (sync_) session.trace.end_phase(TracePhase::kSynchronise, meters);
+  session.trace.end_step();
+  session.traces_next = result.trace;
   statistics_.end_step(result.loss, feed.samples(step_ - 1), session.grid.totals());
   return {stop, result.snapshot || schedule_.snapshot_after(step_)};
+}
+
+// Every step that asks for a trace of the next one counts, also one that has begun ahead.
+void Trainer::Training::plan_trace(Session& session) {
+  if (session.grid.replica().rank() != 0) return;
+  if (const uint32_t asked = outside_.trace_steps.exchange(0); asked > 0)
+    session.to_trace = std::min(asked, StepTrace::kMostSteps);
+  session.step.request_trace(session.to_trace > 0);
+  if (session.to_trace > 0) --session.to_trace;
+}
+
+// Every rank reports its own, in parts that fit into a message (docs/events.md).
+void Trainer::Training::report_trace(Session& session) const {
+  constexpr size_t kSpansOfPart = 500;
+  constexpr double kMicroseconds = 1e6;
+  const auto micro = [](double seconds) { return std::llround(seconds * kMicroseconds); };
+  const std::vector<TraceSpan> spans = session.trace.take();
+  const Seconds calendar = std::chrono::system_clock::now().time_since_epoch();
+  const double zero = spans.front().began;  // in the calendar: `began`
+  const size_t parts = (spans.size() + kSpansOfPart - 1) / kSpansOfPart;
+  json phases = json::array();
+  for (size_t phase = 0; phase < kTracePhases; ++phase)
+    phases.push_back(spelling(static_cast<TracePhase>(phase)));
+  for (size_t part = 0; part < parts; ++part) {
+    json list = json::array();
+    for (size_t i = part * kSpansOfPart; i < std::min((part + 1) * kSpansOfPart, spans.size()); ++i)
+      list.push_back({spans[i].step, static_cast<int>(spans[i].phase), micro(spans[i].began - zero),
+                      micro(spans[i].seconds), micro(spans[i].wait), micro(spans[i].codec)});
+    session.events({{"event", "trace"},
+                    {"node", session.grid.node_name(job_.rank)},
+                    {"rank", static_cast<uint64_t>(session.grid.replica().rank())},
+                    {"ranks", static_cast<uint64_t>(job_.ranks())},
+                    {"part", part},
+                    {"parts", parts},
+                    {"began", calendar.count() - (clock_.now() - zero)},
+                    {"phases", phases},
+                    {"spans", std::move(list)}});
+  }
 }
 
 // The other replicas learn of a replica's wish to stop when they synchronise.

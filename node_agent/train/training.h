@@ -38,10 +38,13 @@ class Trainer::Training {
     RankGrid& grid;
     const EventSink& events;
     const SnapshotSink& snapshots;
+    StepTrace& trace;
     TrainingStep step;
     Evaluator evaluator;
     double reported;                       // time of the last event about progress
     std::optional<SnapshotBudget> budget;  // rank 0 only, if snapshots are made by a budget
+    uint32_t to_trace = 0;                 // rank 0 only: steps that are still to be traced
+    bool traces_next = false;              // all ranks trace the next step
     bool stops = false;                    // all ranks know that the run stops after this step
     bool warned_late = false;              // warned that snapshots take longer than cluster.snapshot_every
     std::optional<std::filesystem::path> last =
@@ -59,6 +62,8 @@ class Trainer::Training {
   std::optional<SnapshotBudget> snapshot_budget() const;
   Due one_step(Session& session);
   bool synchronise(Session& session, bool stop);
+  void plan_trace(Session& session);
+  void report_trace(Session& session) const;
   void fit_classifiers(Session& session);
   void save_after_step(Session& session, Due due);
   void snapshot(Session& session);

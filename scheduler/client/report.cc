@@ -143,6 +143,7 @@ void Reporter::record_in(const std::filesystem::path& folder, const std::string&
 }
 
 void Reporter::handle(const json& event) {
+  if (text(event, "event") == "trace") return;  // long, and of use to ChromeTrace alone
   json stamped = event;
   if (event.is_object() && !event.contains("time"))
     stamped["time"] = utc_text(std::chrono::system_clock::now());
@@ -254,18 +255,17 @@ void Reporter::show_tower_started(const json& event) {
 }
 
 void Reporter::show_tower_finished(const json& event) {
-  const std::string shown = fmt::format(
-      "{}{} labels  {} steps in {} of training  {} samples/s", tower_text(event), count(event, "labels"),
-      count(event, "steps"), duration_text(number(event, "train_seconds").value_or(0)),
-      number_text(event, "samples_per_second", "{:.0f}"));
+  const std::string shown = fmt::format("{}{} labels  {} steps in {} of training  {} samples/s",
+                                        tower_text(event), count(event, "labels"), count(event, "steps"),
+                                        duration_text(number(event, "train_seconds").value_or(0)),
+                                        number_text(event, "samples_per_second", "{:.0f}"));
   line(shown);
 }
 
 void Reporter::show_progress(const json& event) {
   const uint64_t step = count(event, "step");
-  std::string shown =
-      fmt::format("{}epoch {}  step {}", tower_text(event), of_total(count(event, "epoch"), epochs_),
-                  of_total(step, steps_));
+  std::string shown = fmt::format("{}epoch {}  step {}", tower_text(event),
+                                  of_total(count(event, "epoch"), epochs_), of_total(step, steps_));
   if (steps_ > 0) shown += fmt::format("  {}%", 100 * step / steps_);
   shown += fmt::format("  {} samples/s  ETA {}  loss {}", number_text(event, "samples_per_second", "{:.0f}"),
                        duration_text(number(event, "eta_seconds").value_or(0)),

@@ -6,7 +6,7 @@ namespace modelet::agent {
 namespace {
 
 enum RequestByte : size_t { kRequests, kNextMicroBatches };
-constexpr std::byte kStop{1}, kSnapshot{2};  // bits of kRequests
+constexpr std::byte kStop{1}, kSnapshot{2}, kTrace{4};  // bits of kRequests
 
 }  // namespace
 
@@ -30,6 +30,7 @@ void ActivationExchange::send(comm::Tag tag, size_t layer, Matrix rows, const St
   if (requests != nullptr) {
     if (requests->stop) bytes[kRequests] |= kStop;
     if (requests->snapshot) bytes[kRequests] |= kSnapshot;
+    if (requests->trace) bytes[kRequests] |= kTrace;
     bytes[kNextMicroBatches] = static_cast<std::byte>(requests->next_micro_batches);
     mine_.push_back({.bytes = bytes});
     as_received_.push_back(requests_[static_cast<size_t>(sharding_.rank())]);
@@ -57,6 +58,7 @@ void ActivationExchange::combine_requests(StepRequests& requests) const {
     if (rank == self) continue;
     requests.stop |= (requests_[rank][kRequests] & kStop) != std::byte{0};
     requests.snapshot |= (requests_[rank][kRequests] & kSnapshot) != std::byte{0};
+    requests.trace |= (requests_[rank][kRequests] & kTrace) != std::byte{0};
   }
   if (self == 0) return;
   // A number from a peer is limited to the valid range.

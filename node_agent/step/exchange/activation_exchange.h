@@ -20,6 +20,7 @@ struct StepRequests {
   // Before an exchange, what this rank requests; after it, what any rank requests.
   bool stop = false;                // all stop after the step
   bool snapshot = false;            // all make a snapshot after it
+  bool trace = false;               // all trace the step after it
   uint32_t next_micro_batches = 1;  // for the next step; rank 0 decides
 };
 

@@ -19,6 +19,7 @@
 #include "scheduler/cli/dashboard/run_dashboard.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/recipe.h"
+#include "scheduler/client/chrome_trace.h"
 #include "scheduler/client/fetch_run.h"
 #include "scheduler/client/fetch_towers.h"
 #include "scheduler/client/launch/local_pool.h"
@@ -39,14 +40,39 @@ struct TrainOptions {
   std::string out, resume, dashboard;
   uint32_t nodes = 1;
   std::optional<uint32_t> threads;
+  std::string trace;  // file
+  uint32_t trace_steps = 50;
   bool json = false;
+};
+
+// The file of --trace. It is written as soon as all that belongs into it has come.
+class TraceFile {
+ public:
+  TraceFile(fs::path file, Reporter& reporter) : file_(std::move(file)), reporter_(reporter) {}
+
+  void add(const nlohmann::json& event) {
+    if (is_written_ || event.value("event", "") != "trace") return;
+    trace_.add(event);
+    if (!trace_.is_complete()) return;
+    trace_.write(file_);
+    is_written_ = true;
+    reporter_.note(trace_note(trace_, file_));
+  }
+
+ private:
+  const fs::path file_;
+  Reporter& reporter_;
+  ChromeTrace trace_;
+  bool is_written_ = false;
 };
 
 // A run, and where its files are on this machine.
 struct PlacedRun {
   Submission submission;
-  fs::path out;     // its folder
-  fs::path resume;  // a checkpoint to continue from, or empty
+  fs::path out;         // its folder
+  fs::path resume;      // a checkpoint to continue from, or empty
+  fs::path trace = {};  // a file for a trace, or empty
+  uint32_t trace_steps = 0;
 };
 
 // What a checkpoint of the run takes at least.
@@ -64,6 +90,8 @@ void train_here(const PlacedRun& run, Reporter& reporter) {
   job.out = run.out;
   job.resume = run.resume;
   agent::LocalRun local(std::move(job));
+  TraceFile trace(run.trace, reporter);
+  if (!run.trace.empty()) local.request_trace(run.trace_steps);
   std::atomic<bool> learns{false};
   const StopSignals signals([&local, &learns] {
     if (!learns) end_from_signal("\nstopped before the first step: there is nothing to save\n");
@@ -73,6 +101,7 @@ void train_here(const PlacedRun& run, Reporter& reporter) {
   try {
     local.run([&](const nlohmann::json& event) {
       learns = true;
+      trace.add(event);
       reporter.handle(event);
       if (!reporter.failure().empty()) local.request_stop();
     });
@@ -168,6 +197,8 @@ void train(const TrainOptions& options) {
   if (!options.resume.empty()) run.resume = agent::TowerRun::start_of(absolute(options.resume));
   const RunPlace place(options.out, run.resume, submission.name);
   run.out = place.path();
+  if (!options.trace.empty()) run.trace = absolute(options.trace);
+  run.trace_steps = options.trace_steps;
   shard::require_one_run(run.out, run.resume);
   require_room(run.out, 0);
   Reporter reporter(options.json);
@@ -181,6 +212,8 @@ void train(const TrainOptions& options) {
   submission.experiment = chosen.experiment;
   if (options.nodes > 1 && tower_tasks(submission.experiment.model) > 1 && !run.resume.empty())
     throw UsageError("--resume: a run of towers goes on in one process only: leave --nodes out");
+  if (!options.trace.empty() && options.nodes > 1)
+    throw UsageError(fmt::format("--trace is for one process: leave --nodes {} out", options.nodes));
   if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
   reporter.record_in(run.out, chosen.text, submission.experiment.data.labels);
@@ -219,6 +252,12 @@ void add_train_verb(CLI::App& app) {
   verb.add_option("--resume", options->resume, "run folder or checkpoint to continue from");
   verb.add_flag(fmt::format("--dashboard{{{}}}", kDashboardAddress), options->dashboard,
                 "show the run on a page, whose address is printed; --dashboard=ADDRESS:PORT listens there");
+  verb.add_option(
+      "--trace", options->trace,
+      "write where the time of the first steps goes to this file, without --nodes, which Perfetto and chrome://tracing open");
+  verb.add_option("--trace-steps", options->trace_steps, "how many steps")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
   verb.add_flag("--json", options->json, "JSON Lines on standard output; the last line is the result");
   verb.footer(
       "Ctrl-C, or closing the terminal, stops at the next step and writes a checkpoint; a second Ctrl-C ends "
@@ -232,6 +271,7 @@ void add_train_verb(CLI::App& app) {
       "  modelet train experiments/quickstart.toml --dashboard\n"
       "  modelet train experiments/quickstart.toml --nodes 4 --set cluster.replicas=2\n"
       "  modelet train experiments/debian-deps.toml --set train.epochs=2 --json\n"
+      "  modelet train experiments/quickstart.toml --trace steps.json\n"
       "  modelet train experiments/quickstart.toml --resume runs/quickstart-20260101-120000");
   verb.callback([options] {
     if (options->threads)

@@ -54,6 +54,8 @@ TEST(ActivationExchange, OneWishToStopIsEnoughAndRankZeroNamesTheMicroBatches) {
   EXPECT_TRUE(heard(false, {255, 5}).stop);
   EXPECT_FALSE(heard(false, {2, 5}).stop);
   EXPECT_TRUE(heard(false, {2, 5}).snapshot);
+  EXPECT_TRUE(heard(false, {4, 5}).trace);
+  EXPECT_FALSE(heard(true, {3, 5}).trace);
   EXPECT_FALSE(heard(true, {1, 5}).snapshot);
   EXPECT_EQ(heard(false, {0, 5}).next_micro_batches, 5u);
 }
