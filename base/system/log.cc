@@ -3,6 +3,8 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
@@ -19,6 +21,14 @@ namespace {
 
 constexpr const char* kForOwnerName = " (not passed on)";
 
+// Whether standard error goes to the journal, which notes the time of each line itself (systemd.exec(5)).
+bool writes_to_journal() {
+  const char* stream = std::getenv("JOURNAL_STREAM");
+  struct stat info {};
+  return stream != nullptr && ::fstat(STDERR_FILENO, &info) == 0 &&
+         stream == fmt::format("{}:{}", info.st_dev, info.st_ino);
+}
+
 }  // namespace
 
 void start_logging(const std::string& name) {
@@ -26,7 +36,7 @@ void start_logging(const std::string& name) {
   const bool plain = no_color != nullptr && *no_color != '\0';
   auto logger =
       spdlog::stderr_color_mt(name, plain ? spdlog::color_mode::never : spdlog::color_mode::automatic);
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %n %^%l%$ %v");
+  logger->set_pattern(writes_to_journal() ? "%n %^%l%$ %v" : "%Y-%m-%dT%H:%M:%S.%e %n %^%l%$ %v");
   if (const char* wanted = std::getenv("MODELET_LOG"); wanted != nullptr && *wanted != '\0') {
     const spdlog::level::level_enum level = spdlog::level::from_str(wanted);
     // spdlog returns `off` for a name that it does not know.

@@ -16,7 +16,8 @@ namespace modelet {
 
 // Call once at the start of a program. `name` ("agent", "scheduler", ...) is printed with each line. The
 // level comes from the environment variable MODELET_LOG (info, warning, error, off; default info); another
-// value is a UsageError. Colours on a terminal, unless NO_COLOR is set (no-color.org).
+// value is a UsageError. Colours on a terminal, unless NO_COLOR is set (no-color.org). Lines have the time, unless they
+// go to the journal, which has it already.
 void start_logging(const std::string& name);
 
 // kForOwner: a warning that LogTail does not keep.

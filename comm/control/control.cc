@@ -33,6 +33,7 @@ constexpr int kQueuedMessages = 10'000, kQueuedChunks = 8;
 constexpr size_t kMaxChunkMessage = kLargestChunk + (64 << 10);  // also enough for a manifest
 constexpr size_t kBytesOfEncryption = 64;                        // CURVE adds 33 bytes to a message
 constexpr double kLongestSilence = 60;                           // seconds, of a new connection
+constexpr size_t kMostOfStranger = 8 << 10;                      // bytes of a message; a Register has some hundred
 constexpr size_t kRoutingIdBytes = 5;                            // that ZeroMQ gives: 0 and a number
 constexpr int kReconnectFirst = 100, kReconnectLast = 1000;      // ms
 
@@ -44,6 +45,12 @@ size_t largest_message(Traffic traffic) {
 bool is_for_agent(const FromSchedulerMessage& message) {
   return std::holds_alternative<PrepareT>(message) || std::holds_alternative<StartT>(message) ||
          std::holds_alternative<AdmitT>(message);
+}
+
+// The version in which this message got its present meaning.
+template <class FirstOf10, class Message>
+uint16_t version_of(const Message& message) {
+  return message.index() < Message(FirstOf10{}).index() ? kOldestControlVersion : kControlVersion;
 }
 
 template <class Root, class Message>
@@ -86,6 +93,10 @@ class UnpackedSize {
   void add(const NodeStatus* node) {
     add(node->name());
     add(node->version());
+    add(node->why());
+    add(node->address());
+    add(node->suspended());
+    add(node->key());
   }
   void add(const SnapshotFile* file) {
     add(file->name());
@@ -158,7 +169,8 @@ Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
   flatbuffers::Verifier verifier(copy.data(), copy.size(), kMaxDepth, kMaxTables);
   if (!verifier.VerifyBuffer<Root>(identifier)) throw FormatError("not a well-formed control message");
   const Root* root = flatbuffers::GetRoot<Root>(copy.data());
-  if (root->version() != kControlVersion) throw VersionError(root->version());
+  if (root->version() < kOldestControlVersion || root->version() > kControlVersion)
+    throw VersionError(root->version());
   constexpr size_t kBodies = std::variant_size_v<Message>;
   const auto type = static_cast<size_t>(root->body_type());
   if (type == 0 || type > kBodies || root->body() == nullptr)
@@ -189,16 +201,23 @@ std::span<const std::byte> bytes_of(const zmq::message_t& message) {
 
 // Limits on bytes that wait. One message may arrive while another is read; with chunks, as many as may wait.
 // Few chunks wait for a peer, so their bytes need no limit.
-ConnectionLimits limits_of(Traffic traffic) {
+ConnectionLimits limits_of(Traffic traffic, bool hears_strangers) {
   if (traffic == Traffic::kChunks)
     return {.silent_seconds = kLongestSilence,
             .unread_bytes = 2 * kQueuedChunks * kMaxChunkMessage,
             .all_unread_bytes = uint64_t{1} << 30};
-  return {.silent_seconds = kLongestSilence,
-          .unread_bytes = 2 * kMaxControlBytes,
-          .all_unread_bytes = uint64_t{64} << 20,
-          .unsent_bytes = 8 * kMaxControlBytes,
-          .all_unsent_bytes = uint64_t{1} << 30};
+  ConnectionLimits limits{.silent_seconds = kLongestSilence,
+                          .unread_bytes = 2 * kMaxControlBytes,
+                          .all_unread_bytes = uint64_t{64} << 20,
+                          .unsent_bytes = 8 * kMaxControlBytes,
+                          .all_unsent_bytes = uint64_t{1} << 30};
+  if (!hears_strangers) return limits;
+  // So many that strangers from one address leave half of all bytes to others: 64 connections that are silent, and 256
+  // that are not.
+  limits.unread_bytes_of_silent = kMaxFirstMessage + (64 << 10);
+  limits.unread_bytes_of_stranger = 64 << 10;
+  limits.all_unread_bytes = uint64_t{160} << 20;
+  return limits;
 }
 
 // The port of the other end of a TCP connection; 0: it is none.
@@ -236,15 +255,17 @@ void set_common_options(zmq::socket_t& socket, Traffic traffic) {
 
 VersionError::VersionError(uint16_t theirs)
     : FormatError(fmt::format(
-          "control message of version {}, this program speaks {}: use the same release everywhere", theirs,
-          kControlVersion)),
+          "control message of version {}, this program speaks {} to {}: use releases that follow each other", theirs,
+          kOldestControlVersion, kControlVersion)),
       theirs_(theirs) {}
 
 std::string encode(ToSchedulerMessage message) {
-  return encode_root<ToScheduler>(std::move(message), kToSchedulerIdentifier, kControlVersion);
+  const uint16_t version = version_of<ApproveNodeT>(message);
+  return encode_root<ToScheduler>(std::move(message), kToSchedulerIdentifier, version);
 }
 
 std::string encode(FromSchedulerMessage message, uint16_t version) {
+  if (version == 0) version = version_of<PendingT>(message);
   return encode_root<FromScheduler>(std::move(message), kFromSchedulerIdentifier, version);
 }
 
@@ -288,7 +309,7 @@ class ServerSocket::Impl {
     if (keys) lock(*keys);
     first_number = number_of_first();
     gate = std::make_unique<Authenticator>(context, socket, "control socket");
-    gate->open(limits_of(traffic), [this](const std::string& key) { return why_not(key); });
+    gate->open(limits_of(traffic, hears_strangers), [this](const std::string& key) { return judge(key); });
     listen_at(socket, address);
     endpoint = socket.get(zmq::sockopt::last_endpoint);
   }
@@ -306,17 +327,23 @@ class ServerSocket::Impl {
       gate->refuse(parts.back(), "it chooses its own routing id, which Modelet programs do not");
       return std::nullopt;
     }
-    gate->has_read(parts.back(), bytes);
+    Identity sender = identity_of(parts.back());
+    const bool is_stranger = sender.role == Role::kNobody;
+    if (is_stranger && bytes > kMostOfStranger) {
+      gate->refuse(parts.back(), fmt::format("its key is not known, and it sends {} bytes at once", bytes));
+      return std::nullopt;
+    }
+    gate->has_read(parts.back(), bytes, is_stranger);
     const std::string peer = fmt::format("{}{}", id, sender_of(parts.back()).number);
     try {
       if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");
-      return Received{peer, identity_of(parts[1]), peer_address(parts[1]),
+      return Received{peer, std::move(sender), peer_address(parts[1]),
                       decode_to_scheduler(bytes_of(parts[1])), bytes};
     } catch (const VersionError& error) {
       const RefusedT refusal{{},
-                             fmt::format("it speaks version {} of the protocol, you speak {}: use the same "
-                                         "release everywhere",
-                                         kControlVersion, error.theirs())};
+                             fmt::format("it speaks versions {} to {} of the protocol, you speak {}: use releases that "
+                                         "follow each other",
+                                         kOldestControlVersion, kControlVersion, error.theirs())};
       log_dropped(parts.back(), error);
       send(peer, encode(refusal, error.theirs()));
     } catch (const FormatError& error) {
@@ -368,6 +395,7 @@ class ServerSocket::Impl {
 
   void lock(const ServerKeys& keys) {
     find = keys.find;
+    hears_strangers = keys.hears_strangers;
     if (!find) {
       unknown = "it is not in " + keys.allow_list.string();
       find = [list = std::make_shared<AllowList>(keys.allow_list)](const std::string& key) {
@@ -377,10 +405,17 @@ class ServerSocket::Impl {
     use_curve_server(socket, keys.own);
   }
 
-  std::string why_not(const std::string& key) { return find(key).role != Role::kNobody ? "" : unknown; }
+  Authenticator::Verdict judge(const std::string& key) {
+    const bool is_stranger = find(key).role == Role::kNobody;
+    return {.why_not = is_stranger && !hears_strangers ? unknown : "", .is_stranger = is_stranger};
+  }
 
   Identity identity_of(zmq::message_t& message) {
-    return find ? find(std::string(sender_of(message).key)) : Identity{};
+    if (!find) return {};
+    const std::string key(sender_of(message).key);
+    Identity identity = find(key);
+    identity.key = key;
+    return identity;
   }
 
   // The number that ZeroMQ gives to the first connection, which is one of this process.
@@ -406,6 +441,7 @@ class ServerSocket::Impl {
   zmq::context_t context = make_context();
   std::function<Identity(const std::string&)> find;  // no function: no keys
   std::string unknown = "it is not known here";
+  bool hears_strangers = false;
   std::unique_ptr<Authenticator> gate;  // must outlive the socket (Authenticator says why)
   zmq::socket_t socket{make_router(context)};
   uint32_t first_number = 0;

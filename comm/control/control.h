@@ -7,12 +7,15 @@
 // because it does not read, or if its address or key has too many connections
 // (comm/security/connections.h). Each socket belongs to one thread.
 //
-// The scheduler refuses peers that speak another version of the protocol. It answers Refused in the peer's
-// version: the layout of Refused has been the same since the first version.
+// Programs of neighbouring releases work together. A message carries the version in which it got its present meaning,
+// and a receiver accepts all from kOldestControlVersion to kControlVersion. So a newer program is refused only what the
+// older one does not know. The answer to another version is Refused in the peer's version: the layout of Refused has
+// been the same since the first version.
 //
 // With keys (comm/security/keys.h) connections are encrypted, and both ends are authenticated. The server
 // admits the keys of its allow-list and reports who sent a message. A refused peer is told the reason, as
-// far as ZeroMQ makes it known.
+// far as ZeroMQ makes it known. A server may also hear strangers (ServerKeys): their messages come with the role kNobody,
+// are small, and all strangers together have as many connections as one key.
 #pragma once
 
 #include <cstddef>
@@ -31,22 +34,25 @@
 
 namespace modelet::comm::control {
 
-// 9: a run may consist of tasks.
-inline constexpr uint16_t kControlVersion = 9;
+// 9: a run may consist of tasks. 10: agents that wait to be let in, invitations.
+inline constexpr uint16_t kControlVersion = 10, kOldestControlVersion = 9;
 // Bytes of one message. The largest ones hold an experiment and the owners of its modelets.
 inline constexpr size_t kMaxControlBytes = size_t{4} << 20;
+// Bytes of the first message of a connection to a server that hears strangers.
+inline constexpr size_t kMaxFirstMessage = size_t{1} << 20;
 
 // Alternatives in the order of the unions in control.fbs.
 using ToSchedulerMessage =
     std::variant<RegisterT, HeartbeatT, PreparedT, RunEventT, RunDoneT, LeaveT, SubmitT, ListRunsT,
                  ListNodesT, WatchT, StopRunT, FindDataPortT, OfferT, PutChunkT, FetchManifestT, FetchChunkT,
-                 LeaveRequestT, PeerMissedT, SnapshotHeldT, DrainNodeT, FindRunFilesT, FindRunLogT>;
+                 LeaveRequestT, PeerMissedT, SnapshotHeldT, DrainNodeT, FindRunFilesT, FindRunLogT,
+                 ApproveNodeT, EnrolT>;
 using FromSchedulerMessage =
     std::variant<RegisteredT, AliveT, RegisterAgainT, RefusedT, PrepareT, StartT, StopT, AbortT, AcceptedT,
                  RunStatusT, RunListT, NodeListT, RunEventT, DataPortT, WantedT, ChunkStoredT, ManifestOfT,
-                 ChunkT, LaterT, StableT, ReleasedT, RunFilesT, RunLogT, AdmitT>;
+                 ChunkT, LaterT, StableT, ReleasedT, RunFilesT, RunLogT, AdmitT, PendingT, EnrolledT>;
 
-// A message from a program that speaks another version. Only its version was read.
+// A message of a version that this program does not accept. Only its version was read.
 class VersionError : public FormatError {
  public:
   explicit VersionError(uint16_t theirs);
@@ -57,8 +63,8 @@ class VersionError : public FormatError {
 };
 
 std::string encode(ToSchedulerMessage message);
-// `version`: another version for a receiver that speaks it, to tell the receiver so.
-std::string encode(FromSchedulerMessage message, uint16_t version = kControlVersion);
+// `version`: for a receiver that accepts only this one, to tell it so; 0: that of the message.
+std::string encode(FromSchedulerMessage message, uint16_t version = 0);
 // Throw FormatError, which says what is wrong.
 ToSchedulerMessage decode_to_scheduler(std::span<const std::byte> bytes);
 FromSchedulerMessage decode_from_scheduler(std::span<const std::byte> bytes);
@@ -79,11 +85,12 @@ SchedulerAddress with_port(const SchedulerAddress& scheduler, uint16_t port);
 
 // The key with which a server proves its identity, and the keys that it admits. These are the keys of a
 // file (AllowList) or, if `find` is given, those for which `find` does not return kNobody. Any thread may
-// call `find`.
+// call `find`. If the server hears strangers, other keys may connect as well.
 struct ServerKeys {
   KeyPair own;
   std::filesystem::path allow_list;
   std::function<Identity(const std::string& public_key)> find = {};
+  bool hears_strangers = false;
 };
 
 // The traffic of a socket. kMessages: many small messages may wait for a peer. kChunks: messages are large

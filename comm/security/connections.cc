@@ -105,7 +105,8 @@ Connections::Connection Connections::forget(Open::iterator connection) {
   return std::move(open_.extract(connection).mapped());
 }
 
-void Connections::read(int descriptor, size_t bytes, std::string_view key, uint64_t number) {
+void Connections::read(int descriptor, size_t bytes, std::string_view key, uint64_t number,
+                       bool is_stranger) {
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(descriptor);
   if (found == open_.end()) return;
@@ -115,8 +116,9 @@ void Connections::read(int descriptor, size_t bytes, std::string_view key, uint6
     by_number_.erase(std::exchange(connection.number, number));
     by_number_[number] = descriptor;
   }
-  if (key.empty() || !connection.key.empty()) return;
-  connection.key = key;
+  if (key.empty() || (!connection.key.empty() && is_stranger == connection.is_stranger)) return;
+  connection.key = is_stranger ? "strangers" : key;  // which is no key
+  connection.is_stranger = is_stranger;
   if (count(&Connection::key, key) > limits_.of_key)
     shut(found, fmt::format("more than {} connections with its key", limits_.of_key));
 }
@@ -173,7 +175,13 @@ void Connections::look_at_unread(double now) {
   for (auto& [descriptor, connection] : open_)
     connection.accounted =
         std::min(connection.received, connection.accounted + std::exchange(connection.read, 0) + idle);
-  shut_beyond(limits_.unread_bytes, limits_.all_unread_bytes, "bytes without a whole message", unread);
+  const auto most = [this](const Connection& connection) {
+    const uint64_t special = connection.number == 0      ? limits_.unread_bytes_of_silent
+                             : connection.is_stranger ? limits_.unread_bytes_of_stranger
+                                                         : 0;
+    return special == 0 ? limits_.unread_bytes : special;
+  };
+  shut_beyond(most, limits_.all_unread_bytes, "bytes without a whole message", unread);
 }
 
 void Connections::look_at_unsent() {
@@ -184,15 +192,18 @@ void Connections::look_at_unsent() {
   };
   for (auto& [descriptor, connection] : open_)
     connection.queued = std::max(connection.queued, connection.acknowledged);
-  shut_beyond(limits_.unsent_bytes, limits_.all_unsent_bytes, "bytes that wait for a peer that does not read",
+  const auto most = [this](const Connection&) { return limits_.unsent_bytes; };
+  shut_beyond(most, limits_.all_unsent_bytes, "bytes that wait for a peer that does not read",
               unsent);
 }
 
-template <class BytesOf>
-void Connections::shut_beyond(uint64_t of_one, uint64_t of_all, const char* what, const BytesOf& bytes_of) {
+template <class MostOf, class BytesOf>
+void Connections::shut_beyond(const MostOf& most_of, uint64_t of_all, const char* what,
+                              const BytesOf& bytes_of) {
   uint64_t all = 0;
   for (auto entry = open_.begin(); entry != open_.end();) {
     const auto next = std::next(entry);
+    const uint64_t of_one = most_of(entry->second);
     if (const uint64_t bytes = bytes_of(*entry); bytes > of_one)
       shut(entry, fmt::format("{} {}, the limit is {}", bytes, what, of_one));
     else

@@ -34,12 +34,14 @@ struct ConnectionLimits {
   size_t silent_of_address = 64;
   // Seconds in which a connection must have sent a whole message. 0: no limit.
   double silent_seconds = 0;
-  size_t of_key = 256;  // connections whose messages came with one key
+  size_t of_key = 256;  // connections whose messages came with one key, or with keys that nobody knows
   // How many connections one key may make at once, and how many more each second after that.
   double made_at_once = 1024, made_per_second = 16;
   // Bytes that have arrived but belong to no message that the program has read: for one connection, and for
   // all together. If all together have more, the connection with the most is shut down. 0: no limit.
   uint64_t unread_bytes = 0, all_unread_bytes = 0;
+  // The same for one connection from which no message was read yet, and for one whose key nobody knows. 0: as others.
+  uint64_t unread_bytes_of_silent = 0, unread_bytes_of_stranger = 0;
   // Bytes that wait for a peer that does not read them, in the same two ways. 0: no limit.
   uint64_t unsent_bytes = 0, all_unsent_bytes = 0;
 };
@@ -52,10 +54,10 @@ class Connections {
   void accepted(int descriptor);
   // A connection has ended. Returns its address, as "192.168.1.7:40132"; empty if it was shut down here.
   std::string ended(int descriptor);
-  // A whole message was read from the connection. `key` is the sender's key; empty without keys. `number`
-  // says which connection it is: a later one has a larger number. The descriptor may belong to a later
-  // connection by now.
-  void read(int descriptor, size_t bytes, std::string_view key, uint64_t number);
+  // A whole message was read from the connection. `key` is the sender's key; empty without keys. `is_stranger`: nobody
+  // knows it. `number` says which connection it is: a later one has a larger number. The descriptor may belong to a
+  // later connection by now.
+  void read(int descriptor, size_t bytes, std::string_view key, uint64_t number, bool is_stranger = false);
   // Whether the connection from which a message with this number was read is still open.
   bool is_open(uint64_t number) const;
   // Bytes are about to be queued for a connection. Negative: they were not queued after all.
@@ -74,6 +76,7 @@ class Connections {
     uint64_t order = 0;   // grows with each connection
     uint64_t number = 0;  // as in read(); 0: nothing was read yet
     std::string peer, network, key;
+    bool is_stranger = false;
     double since = 0;                      // when it was first looked at
     uint64_t received = 0, accounted = 0;  // bytes at the last look; `accounted` <= `received`
     uint64_t read = 0;                     // bytes read since the last look
@@ -86,9 +89,9 @@ class Connections {
   void look_at_silent(double now);
   void look_at_unread(double now);
   void look_at_unsent();
-  // Shuts each connection that has more than `of_one` bytes, and the largest ones while all have more than `of_all`.
-  template <class BytesOf>
-  void shut_beyond(uint64_t of_one, uint64_t of_all, const char* what, const BytesOf& bytes_of);
+  // Shuts each connection that has more bytes than it may, and the largest ones while all have more than `of_all`.
+  template <class MostOf, class BytesOf>
+  void shut_beyond(const MostOf& most_of, uint64_t of_all, const char* what, const BytesOf& bytes_of);
   void shut(Open::iterator connection, const std::string& why);
   Connection forget(Open::iterator connection);
   Open::iterator oldest_silent(const std::string* network);

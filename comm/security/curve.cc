@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kZapAddress[] = "inproc://zeromq.zap.01";
 // version, request, domain, address, the server's own routing id, mechanism, with CURVE the key
+constexpr std::string_view kStrangers = "strangers";  // no key
 constexpr size_t kZapFrames = 6, kZapFramesOfCurve = 7;
 
 std::string_view property(zmq::message_t& message, const char* name, const char* otherwise) {
@@ -135,9 +136,9 @@ void Authenticator::open(const ConnectionLimits& limits, Judge judge) {
   thread_ = std::thread([this] { work(); });
 }
 
-void Authenticator::has_read(zmq::message_t& last_part, size_t bytes) {
+void Authenticator::has_read(zmq::message_t& last_part, size_t bytes, bool is_stranger) {
   const Sender sender = sender_of(last_part);
-  connections_->read(last_part.get(ZMQ_SRCFD), bytes, sender.key, sender.number);
+  connections_->read(last_part.get(ZMQ_SRCFD), bytes, sender.key, sender.number, is_stranger);
 }
 
 void Authenticator::refuse(zmq::message_t& message, const std::string& why) {
@@ -174,15 +175,17 @@ void Authenticator::answer_request() {
   const auto request = receive_all(requests_);
   if (request.empty()) return;
   const std::string_view mechanism = request.size() >= kZapFrames ? request[5].to_string_view() : "";
-  std::string key, why;
+  std::string key;
+  Verdict verdict;
+  std::string& why = verdict.why_not;
   if (request.size() == kZapFramesOfCurve && mechanism == "CURVE" && request[6].size() == kKeyBytes) {
     key = to_hex(request[6].to_string_view());
-    why = judge_(key);
+    verdict = judge_(key);
   } else if (mechanism !=
              "NULL") {  // that of a socket without keys: libzmq asks only for the socket's own one
     why = "it is not a CURVE client";
   }
-  const bool too_often = why.empty() && !key.empty() && !has_room(key);
+  const bool too_often = why.empty() && !key.empty() && !has_room(verdict.is_stranger ? std::string(kStrangers) : key);
   if (too_often)
     why = fmt::format("its key makes more than {} connections a second", limits_.made_per_second);
   if (!why.empty() && refusals_.next())

@@ -85,13 +85,17 @@ class Authenticator {
   Authenticator& operator=(const Authenticator&) = delete;
   ~Authenticator();
 
-  // Returns the reason why a key may not connect; empty if it may. Called on the authenticator's thread.
-  using Judge = std::function<std::string(const std::string& public_key)>;
+  struct Verdict {
+    std::string why_not;       // a key may not connect; empty if it may
+    bool is_stranger = false;  // all of these share the limits of one key
+  };
+  // Called on the authenticator's thread.
+  using Judge = std::function<Verdict(const std::string& public_key)>;
   // Starts to answer: handshakes wait until this call. On a socket without CURVE nobody is refused.
   void open(const ConnectionLimits& limits, Judge judge);
 
   // Reports that a message was read. Called after open(), on the socket's thread, as those below.
-  void has_read(zmq::message_t& last_part, size_t bytes);
+  void has_read(zmq::message_t& last_part, size_t bytes, bool is_stranger = false);
   // As in Connections, by the number of the connection.
   bool is_open(uint64_t number) const { return connections_->is_open(number); }
   void queues(uint64_t number, int64_t bytes) { connections_->queued(number, bytes); }
@@ -119,7 +123,7 @@ class Authenticator {
   ConnectionLimits limits_;
   Judge judge_;
   SteadyClock clock_;
-  std::map<std::string, Room> rooms_;  // by key
+  std::map<std::string, Room> rooms_;  // by key; kStrangers: of all that are not known
   std::atomic<uint64_t> let_in_{0};
   LogLimit refusals_, failures_;
   std::thread thread_;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spdlog/fmt/fmt.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -15,9 +16,12 @@
 #include <limits>
 #include <set>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/system/clock.h"
+#include "base/system/descriptor.h"
 #include "base/system/file.h"
 #include "base/system/log.h"
 #include "base/text/printable.h"
@@ -30,7 +34,8 @@ constexpr size_t kZ85Size = 41;                 // a key in Z85, with the final 
 constexpr size_t kKeyFileBytes = 4096;          // a key file has 200
 constexpr size_t kListBytes = size_t{4} << 20;  // some 40,000 entries
 constexpr size_t kNameBytes = 64;               // of a key in a list
-constexpr mode_t kOthers = 0077;                // permission bits of group and others
+constexpr size_t kFingerprintDigits = 16;
+constexpr mode_t kOthers = 0077;  // permission bits of group and others
 
 std::string from_z85(const char* z85) {
   std::string bytes(kKeyBytes, '\0');
@@ -104,29 +109,57 @@ Role role_named(const std::string& word, const std::string& place) {
                   place, word));
 }
 
-std::map<std::string, Identity> parse_allow_list(const std::string& text, const std::string& path) {
+struct ParsedList {
   std::map<std::string, Identity> entries;
   std::set<std::string> names;
+  std::vector<std::string> complaints;  // about lines that do not count
+};
+
+// Throws UsageError if the line is wrong. Nothing of it counts then.
+void add_line(const std::string& line, const std::string& place, ParsedList& list) {
+  std::istringstream words(line.substr(0, line.find('#')));
+  std::string role, key, name, rest;
+  if (!(words >> role)) return;
+  const Role its_role = role_named(role, place);
+  if (!(words >> key >> name) || words >> rest)
+    throw UsageError(fmt::format("{}: a line is '{} KEY NAME', with a name of one word", place, role));
+  if (name.size() > kNameBytes || printable(name) != name)
+    throw UsageError(fmt::format("{}: the name '{}': at most {} bytes of printable text, this has {}", place,
+                                 printable(name, kNameBytes), kNameBytes, name.size()));
+  const std::string public_key = parse_key(key, place);
+  if (list.names.contains(name))
+    throw UsageError(fmt::format("{}: the name '{}' is given twice", place, name));
+  if (list.entries.contains(public_key))
+    throw UsageError(fmt::format("{}: the key {} is listed twice", place, key));
+  list.names.insert(name);
+  list.entries[public_key] = {its_role, name, public_key};
+}
+
+ParsedList parse_allow_list(const std::string& text, const std::string& path) {
+  ParsedList list;
   std::istringstream lines(text);
   std::string line;
-  for (size_t number = 1; std::getline(lines, line); ++number) {
-    const std::string place = fmt::format("{}:{}", path, number);
-    std::istringstream words(line.substr(0, line.find('#')));
-    std::string role, key, name, rest;
-    if (!(words >> role)) continue;
-    Identity identity{role_named(role, place), {}};
-    if (!(words >> key >> name) || words >> rest)
-      throw UsageError(fmt::format("{}: a line is '{} KEY NAME', with a name of one word", place, role));
-    if (name.size() > kNameBytes || printable(name) != name)
-      throw UsageError(fmt::format("{}: the name '{}': at most {} bytes of printable text, this has {}",
-                                   place, printable(name, kNameBytes), kNameBytes, name.size()));
-    identity.name = name;
-    if (!names.insert(name).second)
-      throw UsageError(fmt::format("{}: the name '{}' is given twice", place, name));
-    if (!entries.emplace(parse_key(key, place), std::move(identity)).second)
-      throw UsageError(fmt::format("{}: the key {} is listed twice", place, key));
-  }
-  return entries;
+  for (size_t number = 1; std::getline(lines, line); ++number) try {
+      add_line(line, fmt::format("{}:{}", path, number), list);
+    } catch (const UsageError& error) {
+      list.complaints.push_back(error.what());
+    }
+  return list;
+}
+
+bool is_own_group(gid_t group) {
+  if (group == ::getegid()) return true;
+  std::vector<gid_t> groups(static_cast<size_t>(std::max(0, ::getgroups(0, nullptr))));
+  const int count = ::getgroups(static_cast<int>(groups.size()), groups.data());
+  return count > 0 && std::find(groups.begin(), groups.begin() + count, group) != groups.begin() + count;
+}
+
+// Whether only this process's user, root and groups of this process can read the file, and no group can change it.
+bool is_closed_to_others(const struct stat& info) {
+  if ((info.st_mode & kOthers) == 0) return true;
+  const bool is_for_group_to_read = (info.st_mode & kOthers) == S_IRGRP;
+  const bool is_trusted = info.st_uid == 0 || info.st_uid == ::geteuid();
+  return is_for_group_to_read && is_trusted && is_own_group(info.st_gid);
 }
 
 }  // namespace
@@ -168,6 +201,10 @@ std::string parse_key(std::string_view text, std::string_view what) {
   return key;
 }
 
+std::string fingerprint(std::string_view public_key) {
+  return std::string(public_key.substr(0, kFingerprintDigits));
+}
+
 void write_key_file(const std::filesystem::path& path, const KeyPair& pair, bool replace) {
   const std::string text = fmt::format(
       "# A key pair of Modelet. The public key is for others to know; this file is not.\n"
@@ -186,11 +223,11 @@ KeyPair read_key_file(const std::filesystem::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
     throw UsageError(errno_text(path.string()) + ": 'modelet keygen' makes a key file");
-  if ((info.st_mode & kOthers) != 0)
-    throw UsageError(
-        fmt::format("{}: others may read or change this secret key: chmod 600 it, or, if others "
-                    "had access to this machine, make another one",
-                    path.string()));
+  if (!is_closed_to_others(info))
+    throw UsageError(fmt::format(
+        "{}: others may read or change this secret key: chmod 600 it (440 if it is root's, or yours, and "
+        "its group is one of this program), or, if others had access to this machine, make another one",
+        path.string()));
   try {
     const toml::table table = parse_toml(read_text_file(path, kKeyFileBytes));
     KeyPair pair{key_of(table, "public", path.string()), key_of(table, "secret", path.string())};
@@ -217,9 +254,7 @@ std::optional<ClientKeys> read_client_keys(const std::string& key_file, const st
 AllowList::AllowList(std::filesystem::path path, double stable_after)
     : path_(std::move(path)), stable_after_(stable_after), stamp_(stamp_of(path_)) {
   try {
-    entries_ = parse_allow_list(read_text_file(path_, kListBytes), path_.string());
-  } catch (const UsageError&) {
-    throw;
+    read();
   } catch (const Error& error) {
     throw UsageError(std::string(error.what()) +
                      ": an allow-list has lines 'agent KEY NAME', 'user KEY NAME' and 'admin KEY NAME'");
@@ -239,15 +274,57 @@ void AllowList::reload_if_changed() {
   const bool is_stable = seconds_since_change(path_) >= stable_after_;
   if (is_stable) stamp_ = stamp;
   try {
-    std::map<std::string, Identity> entries =
-        parse_allow_list(read_text_file(path_, kListBytes), path_.string());
+    std::map<std::string, Identity> former = std::exchange(entries_, {});
+    try {
+      read();
+    } catch (...) {
+      entries_ = std::move(former);
+      throw;
+    }
     if (is_stable)
-      log_info("{}: read again, {} keys", path_.string(), entries.size());
+      log_info("{}: read again, {} keys", path_.string(), entries_.size());
     else
-      entries.merge(entries_);
-    entries_ = std::move(entries);
+      entries_.merge(former);
   } catch (const Error& error) {
     if (is_stable) log_error("the previous allow-list stays in force: {}", error.what());
+  }
+}
+
+void AllowList::read() {
+  ParsedList list = parse_allow_list(read_text_file(path_, kListBytes), path_.string());
+  entries_ = std::move(list.entries);
+  const std::set<std::string> now(list.complaints.begin(), list.complaints.end());
+  for (const std::string& complaint : list.complaints)
+    if (!complaints_.contains(complaint)) log_error("{}: this line does not count, the others do", complaint);
+  complaints_ = now;
+}
+
+void add_to_allow_list(const std::filesystem::path& path, const std::string& role,
+                       const std::string& public_key, const std::string& name,
+                       const std::function<void()>& then) {
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (file.get() < 0 || ::flock(file.get(), LOCK_EX) != 0)
+    throw Error(errno_text(path.string()) + " (adding a key to this allow-list)");
+  if (name.find_first_of("# \t\r\n") != name.npos)  // else it could be two lines
+    throw UsageError(
+        fmt::format("{}: the name '{}' must be one word", path.string(), printable(name, kNameBytes)));
+  const std::string former = read_text_file(path, kListBytes);
+  const std::string line = fmt::format("{} {} {}", role, public_key, name);
+  ParsedList list = parse_allow_list(former, path.string());
+  const size_t keys = list.entries.size();
+  add_line(line, path.string(), list);
+  if (list.entries.size() == keys || former.size() + line.size() > kListBytes)
+    throw UsageError(fmt::format("{}: '{}' cannot be added to this list", path.string(), printable(line)));
+  const std::string text = (former.empty() || former.ends_with('\n') ? "" : "\n") + line + "\n";
+  try {
+    if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+        ::fsync(file.get()) != 0)
+      throw Error(errno_text(path.string()) + " (adding a key to this allow-list)");
+    if (then) then();
+  } catch (...) {
+    if (::ftruncate(file.get(), static_cast<off_t>(former.size())) != 0)
+      throw Error(errno_text(path.string()));
+    throw;
   }
 }
 

@@ -143,7 +143,8 @@ class ZmqTransport::Impl {
       ConnectionLimits limits;
       limits.silent_of_address += ranks.size();  // all ranks may be behind one address, and may send later
       gate_->open(limits, [keys = names_](const std::string& key) {
-        return std::find(keys.begin(), keys.end(), key) == keys.end() ? "it is of no rank of this run" : "";
+        const bool is_of_rank = std::find(keys.begin(), keys.end(), key) != keys.end();
+        return Authenticator::Verdict{.why_not = is_of_rank ? "" : "it is of no rank of this run"};
       });
     }
     rank_ = rank;

@@ -145,6 +145,7 @@ RegisterT description(const AgentOptions& options, const SnapshotService& snapsh
   self.holder_endpoint = snapshots.endpoint();
   self.holder_key = snapshots.public_key();
   self.fetch_key = snapshots.fetch_key();
+  self.protocol = kControlVersion;
   return self;
 }
 
@@ -195,7 +196,7 @@ Agent::Agent(AgentOptions options)
 void Agent::run() {
   while (!ended_) {
     take_requests();
-    handle(Tick{runner_ ? runner_->step() : 0, snapshots_.is_sending()});
+    handle(tick());
     notify_owner();
     if (clock_.now() - log_passed_at_ >= kPassLogEvery) pass_log_on();
     take_mail();
@@ -204,6 +205,15 @@ void Agent::run() {
   }
   notify_owner();
   socket_.close(kLastWords);
+}
+
+Tick Agent::tick() const {
+  std::error_code failure;
+  const auto disk = std::filesystem::space(options_.work_dir, failure);
+  return {.step = runner_ ? runner_->step() : 0,
+          .is_sending = snapshots_.is_sending(),
+          .disk_free_bytes = failure ? 0 : disk.available,
+          .suspended = options_.why_suspended ? options_.why_suspended() : ""};
 }
 
 void Agent::notify_owner() {
@@ -345,6 +355,8 @@ void Agent::carry_out(const AdmitHolders& action) { snapshots_.admit(all_of(acti
 void Agent::carry_out(const StoreAt& action) {
   if (action.port != 0) snapshots_.store_at(with_port(options_.scheduler, action.port));
 }
+
+void Agent::carry_out(const SaveSnapshots&) { snapshots_.leave(); }
 
 void Agent::carry_out(const AgentLog& action) {
   if (action.is_warning)

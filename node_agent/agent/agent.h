@@ -50,6 +50,8 @@ struct AgentOptions {
   std::shared_ptr<comm::RateLimit> sending;  // limit for what goes to other agents; null: none
   double link_bytes_per_second = 125e6;      // snapshots may use a part of it; a guess unless the owner says
   std::function<void(const Beat&)> on_beat;  // called about once a second
+  // Why the throttle lets a run have fewer threads than are offered; empty: it does not. Null: never.
+  std::function<std::string()> why_suspended;
 };
 
 // Fills in the cores, the memory and the speeds that the options leave open (0), and limits cores, memory,
@@ -79,6 +81,7 @@ class Agent {
  private:
   void handle(const AgentEvent& event);
   void notify_owner();
+  Tick tick() const;
   void take_requests();
   void take_mail();
   void listen();
@@ -92,6 +95,7 @@ class Agent {
   void carry_out(const DropSnapshots& action);
   void carry_out(const AdmitHolders& action);
   void carry_out(const StoreAt& action);
+  void carry_out(const SaveSnapshots& action);
   void carry_out(const AgentLog& action);
   void carry_out(const EndAgent& action);
   TrainJob job_here(const comm::control::PrepareT& message) const;

@@ -1,4 +1,5 @@
 // modelet-agent: offers this machine to a scheduler.
+#include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
 #include "base/parallel/idle_thread.h"
 #include "base/system/log.h"
@@ -18,8 +20,11 @@
 #include "base/system/program.h"
 #include "base/system/service_notice.h"
 #include "base/system/wake_event.h"
+#include "comm/security/keys.h"
 #include "node_agent/agent/agent.h"
+#include "node_agent/agent/join.h"
 #include "node_agent/machine/capacity.h"
+#include "node_agent/machine/doctor.h"
 #include "node_agent/owner/notice/notice_watcher.h"
 #include "node_agent/owner/owner_service.h"
 #include "node_agent/owner/status_text.h"
@@ -32,6 +37,8 @@ using namespace modelet::agent;  // NOLINT(google-build-using-namespace): this i
 constexpr const char* kExamples = R"(Examples:
   modelet-agent --insecure                           work for a scheduler on this machine, without keys
   modelet-agent --config agent.toml                  a file with the options above, '_' for '-'
+  modelet-agent join modelet1-...                    once, with what 'modelet-scheduler invite' printed: makes a key,
+                                                     enrols it, writes agent.toml and starts the unit
   modelet keygen agent.key                           makes a key, once; prints the public key for the scheduler's list
   modelet-agent --scheduler tcp://192.168.1.5:5570 --data-address 192.168.1.7 --key agent.key --scheduler-key 5c02...
                                                      across machines, encrypted; --data-root: what runs may read
@@ -203,6 +210,7 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
     owner.count(beat);
     tell(beat);
   };
+  options.why_suspended = [&owner] { return owner.why_fewer(); };
   const uint64_t most_memory = options.memory_bytes;
   for (bool returns = false; !end.is_near() && owner.wait_until_wanted(end.fd()); returns = true) {
     if (returns) options.memory_bytes = offered_again(most_memory);
@@ -213,6 +221,48 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
 void ask(const AgentOptions& options, const std::string& request, bool as_json) {
   const nlohmann::json status = ask_agent(owner_socket_path(options.work_dir, options.name), request);
   std::cout << (as_json ? status.dump() + "\n" : status_text(status));
+}
+
+// Where the options of a joined agent go: root's are for the unit of the system.
+std::filesystem::path default_config() {
+  if (::geteuid() == 0) return "/etc/modelet/agent.toml";
+  const auto folder = [](const char* variable) {
+    const char* const value = std::getenv(variable);
+    return std::filesystem::path(value == nullptr ? "" : value);
+  };
+  if (folder("XDG_CONFIG_HOME").is_absolute()) return folder("XDG_CONFIG_HOME") / "modelet/agent.toml";
+  if (folder("HOME").is_absolute()) return folder("HOME") / ".config/modelet/agent.toml";
+  throw modelet::UsageError(
+      "give --config: without HOME or XDG_CONFIG_HOME there is no folder for the agent's options");
+}
+
+constexpr const char* kUnit = "modelet-agent.service";
+
+// Whether the system has the unit, and this process may start it.
+bool can_start_unit() {
+  if (::geteuid() != 0 || !std::filesystem::exists("/run/systemd/system")) return false;
+  for (const char* folder : {"/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"})
+    if (std::filesystem::exists(std::filesystem::path(folder) / kUnit)) return true;
+  return false;
+}
+
+void join_pool(JoinOptions options, bool starts) {
+  if (options.config.empty()) options.config = default_config();
+  const Joined joined = join(options);
+  std::cout << fmt::format("'{}' is enrolled at {} (key {}, in {}); its options are in {}\n", joined.name,
+                           joined.scheduler, modelet::comm::fingerprint(joined.public_key),
+                           joined.key.string(), options.config.string())
+            << std::flush;
+  if (starts && can_start_unit()) {
+    // Restarted, because an agent that waits, or works for another pool, has other options.
+    const std::string command = fmt::format("systemctl enable --quiet {0} && systemctl restart {0}", kUnit);
+    if (std::system(command.c_str()) != 0)  // NOLINT(cert-env33-c): a fixed command
+      throw modelet::Error(fmt::format(
+          "the agent is enrolled, but its unit does not start: 'systemctl status {}' says why", kUnit));
+    std::cout << kUnit << " is started, now and whenever this machine starts\n";
+    return;
+  }
+  std::cout << fmt::format("Start it: modelet-agent --config {}\n", options.config.string());
 }
 
 }  // namespace
@@ -321,6 +371,41 @@ int main(int argc, char** argv) {
       ->check(modelet::number_between(0.01, 525600.0));
   add_request("resume", "the agent may work again");
   add_request("drain", "the agent leaves its run to others, and the pool, until 'resume'");
+  JoinOptions joining;
+  bool joins = false, no_start = false;
+  CLI::App* const join_verb = app.add_subcommand(
+      "join", "once: make a key, enrol it at a scheduler, write the file of options and start the unit");
+  join_verb->footer(
+      "Again, it goes on where it was interrupted. Options that the file has already stay.\n"
+      "Examples:\n"
+      "  modelet-agent join modelet1-...                      as root: /etc/modelet/agent.toml, modelet-agent.service\n"
+      "  modelet-agent join modelet1-... --name office-17 --config ~/agent.toml --no-start");
+  join_verb->add_option("invitation", joining.invitation, "what 'modelet-scheduler invite' printed")
+      ->required();
+  join_verb->add_option("--name", joining.name,
+                        "name of the agent, unique in the pool (default: the host's name)");
+  join_verb->add_option(
+      "--config", joining.config,
+      "file of options to write (default: /etc/modelet/agent.toml for root, else modelet/agent.toml in "
+      "$XDG_CONFIG_HOME or ~/.config); the key is written beside it");
+  join_verb->add_option("--group", joining.group, "as root: group whose members may read the key")
+      ->default_val("modelet");
+  join_verb->add_flag("--no-start", no_start, "only say how the agent is started");
+  join_verb->callback([&joins] { joins = true; });
+  DoctorOptions examined;
+  bool is_examined = false;
+  CLI::App* const doctor_verb =
+      app.add_subcommand("doctor", "say what keeps this machine from working in the pool, and what mends it")
+          ->fallthrough();
+  doctor_verb->footer(
+      "Looks at the clock, the disk, limits of files and threads, openat2, the ports, and the ways to the scheduler and to "
+      "other nodes. Exit code 1 if something is wrong.\n"
+      "Examples:\n"
+      "  modelet-agent doctor --config /etc/modelet/agent.toml\n"
+      "  modelet-agent doctor --config agent.toml --peer 192.168.1.8");
+  doctor_verb->add_option("--peer", examined.peers,
+                          "HOST or HOST:PORT of another node that must be reached (repeatable)");
+  doctor_verb->callback([&is_examined] { is_examined = true; });
   app.require_subcommand(0, 1);
   app.add_flag("--insecure", options.insecure,
                "work without keys, for whatever answers at the scheduler's address: connections are neither "
@@ -331,8 +416,20 @@ int main(int argc, char** argv) {
 
   bool left = false;
   const int code = modelet::run_program(app, argc, argv, [&] {
+    if (joins) {
+      modelet::start_logging("agent");
+      if (joining.name.empty()) joining.name = options.name;
+      return join_pool(joining, !no_start);
+    }
     if (options.work_dir.empty()) options.work_dir = default_work_dir(options.name);
     options.work_dir = std::filesystem::absolute(options.work_dir);
+    if (is_examined) {
+      modelet::start_logging("agent");
+      examined.work_dir = options.work_dir;
+      examined.scheduler = {options.scheduler.endpoint, modelet::comm::read_client_keys(key, scheduler_key)};
+      examined.data_address = options.data_address;
+      return report(examine(examined), as_json);
+    }
     if (status && !request.empty())
       throw modelet::UsageError("--status and '" + request + "' are two requests: leave one of them out");
     if (status) request = "status";

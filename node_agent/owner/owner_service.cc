@@ -115,6 +115,11 @@ bool OwnerService::wait_until_wanted(int stop_fd) {
   }
 }
 
+std::string OwnerService::why_fewer() const {
+  const std::lock_guard lock(mutex_);
+  return allowance_.reason;
+}
+
 void OwnerService::count(const Beat& beat) {
   const std::lock_guard lock(mutex_);
   policy_.set_peers(beat.run != 0 && beat.nodes > 1);

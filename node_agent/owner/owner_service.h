@@ -69,6 +69,8 @@ class OwnerService {
 
   void count(const Beat& beat);
   nlohmann::json status() const;
+  // Why a run has not all threads; empty: it has.
+  std::string why_fewer() const;
 
  private:
   void watch();

@@ -118,9 +118,17 @@ std::set<comm::ContentId> OwnSnapshots::contents() const {
   return contents;
 }
 
-// Snapshots that are to be kept go to the scheduler's store, if it has one.
+// Snapshots that are to be kept go to the scheduler's store, if it has one, and so does the last one of a node that
+// leaves.
 bool OwnSnapshots::wants_store(const Snapshot& snapshot) const {
-  return snapshot.keep && !snapshot.is_stored && group_.has_store;
+  const bool is_wanted = snapshot.keep || (leaves_ && is_newest(snapshot));
+  return is_wanted && !snapshot.is_stored && group_.has_store;
+}
+
+bool OwnSnapshots::is_newest(const Snapshot& snapshot) const {
+  return std::ranges::none_of(snapshots_, [&](const Snapshot& other) {
+    return other.run == snapshot.run && other.step > snapshot.step;
+  });
 }
 
 bool OwnSnapshots::is_due(const Snapshot& snapshot, double now) const {
@@ -133,7 +141,8 @@ bool OwnSnapshots::has_work(double now) const {
 
 bool OwnSnapshots::is_sending() const {
   return std::ranges::any_of(snapshots_, [this](const Snapshot& snapshot) {
-    return snapshot.failures == 0 && (!snapshot.is_held() || wants_store(snapshot));
+    // For what only goes to the store because this node leaves, the scheduler waits if it needs it (Released).
+    return snapshot.failures == 0 && (!snapshot.is_held() || (snapshot.keep && wants_store(snapshot)));
   });
 }
 

@@ -60,6 +60,9 @@ class OwnSnapshots {
   void begin(const Group& group);
   void take(uint64_t step, bool keep, std::filesystem::path folder, std::vector<std::string> files);
   void stable(uint64_t run, uint64_t step);
+  // This node is to leave: the newest snapshot of each run goes to the scheduler's store as well, because the others may
+  // leave with it.
+  void leave() { leaves_ = true; }
   void brought(uint64_t run, uint64_t step, bool keep, std::filesystem::path folder,
                std::vector<HeldFile> files);
 
@@ -124,6 +127,7 @@ class OwnSnapshots {
     uint64_t failures = 0;
   };
   bool wants_store(const Snapshot& snapshot) const;
+  bool is_newest(const Snapshot& snapshot) const;
   bool is_alone() const;
   bool is_due(const Snapshot& snapshot, double now) const;
   Snapshot* next_due(double now);
@@ -144,6 +148,7 @@ class OwnSnapshots {
   std::map<std::string, double> failed_at_;  // nodes that did not take a file -> when
   std::set<uint64_t> held_steps_;            // of group_.run
   std::vector<Forgotten> forgotten_;
+  bool leaves_ = false;
 };
 
 }  // namespace modelet::agent

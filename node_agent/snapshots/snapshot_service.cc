@@ -185,6 +185,10 @@ class SnapshotService::Impl {
     });
   }
 
+  void leave() {
+    post([this] { own_.leave(); });
+  }
+
   void hurry() {
     post([this] { pace_.set(0); });
   }
@@ -360,6 +364,7 @@ void SnapshotService::take(uint64_t step, bool keep, const std::filesystem::path
 void SnapshotService::stable(uint64_t run, uint64_t step) { impl_->stable(run, step); }
 bool SnapshotService::is_stable(uint64_t step) const { return impl_->is_stable(step); }
 void SnapshotService::hurry() { impl_->hurry(); }
+void SnapshotService::leave() { impl_->leave(); }
 bool SnapshotService::is_sending() const { return impl_->is_sending(); }
 bool SnapshotService::wait_until_held(uint64_t step, double seconds) const {
   return impl_->wait_until_held(step, seconds);

@@ -105,6 +105,9 @@ class SnapshotService {
   // Training does not use the link now, so files are sent as fast as the link allows, until the next
   // begin().
   void hurry();
+  // This node is to leave: the newest snapshot goes to the scheduler's store as well, because the others may leave with
+  // it.
+  void leave();
   // Whether files are under way that nobody else has yet or that must still get to the scheduler's store,
   // and none of them has failed so far.
   bool is_sending() const;

@@ -25,9 +25,20 @@ bool is_of_agents(const msg::ToSchedulerMessage& message) {
 
 }  // namespace
 
+std::string unknown_text(const comm::Identity& sender) {
+  return fmt::format(
+      "the key {0} is not, or no longer, in the scheduler's allow-list: whoever runs the scheduler can add the line "
+      "'user {0} NAME'",
+      sender.key);
+}
+
 std::string why_not(const comm::Identity& sender, const msg::ToSchedulerMessage& message) {
   using comm::Role;
-  if (sender.role == Role::kNobody) return "this key is no longer in the scheduler's allow-list";
+  if (sender.role == Role::kNobody)
+    return std::holds_alternative<msg::RegisterT>(message) || std::holds_alternative<msg::EnrolT>(message)
+               ? ""
+               : unknown_text(sender);
+  if (std::holds_alternative<msg::EnrolT>(message)) return "";  // a key that was let in may ask twice
   const bool of_agents = is_of_agents(message);
   if ((sender.role == Role::kUser || sender.role == Role::kAdmin) && of_agents)
     return fmt::format(

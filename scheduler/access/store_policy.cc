@@ -59,7 +59,7 @@ std::string StorePolicy::why_not(const comm::Identity& sender,
     if (address != nullptr && is_result_of(*address, sender)) return "";
     if (of_snapshot) return "the key '" + sender.name + "' is a user's: only agents offer files of snapshots";
   }
-  return scheduler::why_not(sender, message);
+  return sender.role == Role::kNobody ? unknown_text(sender) : scheduler::why_not(sender, message);
 }
 
 bool StorePolicy::is_result_of(const std::string& address, const comm::Identity& reader) const {

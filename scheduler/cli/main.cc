@@ -14,6 +14,7 @@
 #include "scheduler/cli/serve/serve.h"
 #include "scheduler/cli/verbs/bench.h"
 #include "scheduler/cli/verbs/data.h"
+#include "scheduler/cli/verbs/doctor.h"
 #include "scheduler/cli/verbs/keygen.h"
 #include "scheduler/cli/verbs/model.h"
 #include "scheduler/cli/verbs/neighbours.h"
@@ -58,6 +59,7 @@ int run(int argc, char** argv) {
   modelet::cli::add_data_verbs(app);
   modelet::cli::add_pool_verbs(app);
   modelet::cli::add_keygen_verb(app);
+  modelet::cli::add_doctor_verb(app);
   modelet::cli::add_bench_verbs(app);
   CLI::App& version = *app.add_subcommand("version", "Print the version and the instruction set in use");
   version.footer("Example:\n  modelet version");

@@ -95,6 +95,8 @@ Response PoolClient::ask(const comm::control::ToSchedulerMessage& request, doubl
         throw Error("the scheduler refuses: " + refusal->reason);
     }
     if (former == 0 || connection == former) continue;
+    if (std::holds_alternative<comm::control::SubmitT>(request))
+      send(comm::control::FindDataPortT{}, seconds);  // small
     send(request, seconds);
     connection = socket_.connections();
   }
@@ -120,6 +122,8 @@ uint64_t PoolClient::submit(const Submission& submission) {
   message.division = submission.division;
   message.tasks = submission.tasks;
   if (submission.resume_files) message.resume_files = comm::control::to_table(*submission.resume_files);
+  if (submission.resume_files)
+    data_port();  // the first message of a connection must be small (kMaxFirstMessage)
   return ask<comm::control::AcceptedT>(std::move(message)).run;
 }
 
@@ -127,8 +131,12 @@ comm::control::RunListT PoolClient::list() {
   return ask<comm::control::RunListT>(comm::control::ListRunsT{});
 }
 
-comm::control::NodeListT PoolClient::nodes() {
-  return ask<comm::control::NodeListT>(comm::control::ListNodesT{});
+comm::control::NodeListT PoolClient::nodes(bool all) {
+  return ask<comm::control::NodeListT>(comm::control::ListNodesT{{}, all});
+}
+
+comm::control::NodeListT PoolClient::approve(const std::string& node) {
+  return ask<comm::control::NodeListT>(comm::control::ApproveNodeT{{}, node});
 }
 
 uint16_t PoolClient::data_port() {

@@ -44,7 +44,8 @@ class PoolClient {
 
   uint64_t submit(const Submission& submission);
   comm::control::RunListT list();
-  comm::control::NodeListT nodes();
+  // `all`: also those that were lost, and those that wait to be let in.
+  comm::control::NodeListT nodes(bool all = false);
   comm::control::RunStatusT stop(uint64_t run);
   uint16_t data_port();  // of the scheduler's store; 0: it has none
   comm::control::RunFilesT files(uint64_t run);
@@ -52,6 +53,7 @@ class PoolClient {
   comm::control::RunLogT log(uint64_t run, const std::string& node, uint64_t offset,
                              double patience = kResponseSeconds);
   comm::control::NodeListT drain(const std::string& node, bool drain);
+  comm::control::NodeListT approve(const std::string& node);  // a name, or the beginning of a key
 
   // Callbacks while watching; each may be empty.
   struct Watcher {

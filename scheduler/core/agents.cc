@@ -53,6 +53,7 @@ msg::RegisterT plausible(msg::RegisterT info) {
 }  // namespace
 
 void Core::on(const std::string& peer, const msg::RegisterT& message) {
+  if (sender_.role == comm::Role::kNobody) return let_wait(peer, message);
   require_key_of(comm::Role::kAgent);
   if (const std::string why = why_not_registered(peer, message); !why.empty()) return refuse(peer, why);
   auto node = pool_.node_named(message.name);
@@ -71,11 +72,14 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
     const msg::RegisterT info = plausible(message);
     node = pool_.add({.peer = peer, .key = sender_.name, .info = info});
     node->second.draining = pool_.drained.contains(info.name);
+    pool_.lost.erase(info.name);
     pool_.log(fmt::format("node '{}' joined{}: {} cores, {}, {:.0f} GFLOP/s, {:.0f} GB/s, version {}",
                           info.name, with_key(sender_), info.cores, bytes_text(info.memory_bytes),
                           info.gflops, info.memory_gbps, info.version));
   }
   node->second.last_seen = pool_.now;
+  node->second.address = kept_text(sender_address_);
+  pool_.newcomers.erase(sender_.key);
   node_of_peer_[peer] = node->first;
   take_name(message.name);
   pool_.send(peer, msg::RegisteredT{{},
@@ -211,6 +215,8 @@ void Core::on(Nodes::iterator found, const msg::HeartbeatT& message) {
   Node& node = found->second;
   if (message.number != 0 && message.number <= node.last_heartbeat) return ignore(node, "a heartbeat");
   if (message.number != 0) node.last_heartbeat = message.number;
+  node.disk_free_bytes = message.disk_free_bytes;
+  node.suspended = kept_text(message.suspended);
   pool_.send(node.peer, msg::AliveT{{}, message.number});
   if (message.run != 0 && message.run != node.run) {
     if (node.run == 0) node.stray = message.run;
@@ -318,6 +324,7 @@ void Core::on(Nodes::iterator node, const msg::LeaveRequestT& message) {
     pool_.log(fmt::format("node '{}' wishes to leave within {:.0f} s: {}", node->second.info.name,
                           is_measure(message.seconds) ? message.seconds : 0, kept_text(message.reason)));
   node->second.leaving = true;
+  node->second.leaves_why = kept_text(message.reason);
   node->second.released = false;
   end_work_of(node->second, node->first, fmt::format("node '{}' wishes to leave", node->second.info.name));
   queue_moves_ = true;
@@ -391,6 +398,14 @@ void Core::on(Nodes::iterator node, const msg::LeaveT&) {
 void Core::lose_node(Nodes::iterator node, const std::string& why) {
   ++pool_.losses;
   pool_.changes.pool = pool_.record();
+  msg::NodeStatusT status = status_of(node->second);
+  status.state = msg::NodeState::Lost;
+  status.run = status.step = 0;  // it works for none
+  status.why = fmt::format("{}: look at its machine; an agent that is started again comes back by itself", why);
+  if (pool_.lost.size() >= pool_.options.max_nodes)
+    pool_.lost.erase(std::ranges::min_element(pool_.lost, {}, [](const auto& entry) { return entry.second.since; }));
+  const std::string name = status.name;
+  pool_.lost[name] = {std::move(status), pool_.now};
   remove_node(node, why);
 }
 

@@ -157,12 +157,13 @@ void Core::on(const std::string& peer, const msg::ListRunsT&) {
     list.runs.push_back(std::move(status));
   }
   std::ranges::reverse(list.runs);
+  list.forgets = !pool_.options.has_ledger;
   pool_.send(peer, std::move(list));
 }
 
-void Core::on(const std::string& peer, const msg::ListNodesT&) {
+void Core::on(const std::string& peer, const msg::ListNodesT& message) {
   msg::NodeListT list;
-  for (msg::NodeStatusT& node : nodes())
+  for (msg::NodeStatusT& node : nodes(message.all))
     list.nodes.push_back(std::make_unique<msg::NodeStatusT>(std::move(node)));
   pool_.send(peer, std::move(list));
 }
@@ -228,7 +229,7 @@ void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
       end_work_of(node->second, node->first, fmt::format("node '{}' is drained", message.name));
     queue_moves_ = true;
   }
-  on(peer, msg::ListNodesT{});
+  on(peer, msg::ListNodesT{{}, true});
 }
 
 void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {

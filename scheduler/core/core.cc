@@ -144,6 +144,7 @@ void Core::on(const Tick&) {
     if (silent > pool_.options.dead_after * (may_be_well ? kPatienceIfCutOff : 1))
       lose_node(node, fmt::format("stopped answering (silent for {:.1f} s)", silent));
   }
+  forget_newcomers();
   if (judge_at_ != 0 && pool_.now >= judge_at_) judge();
   for (auto& [id, run] : pool_.runs) run.time_passed(pool_);
   queue_moves_ = true;
@@ -170,31 +171,6 @@ bool Core::seems_cut_off() {
 std::vector<msg::RunStatusT> Core::runs() const {
   std::vector<msg::RunStatusT> list;
   for (const auto& [id, run] : pool_.runs) list.push_back(run.status(pool_.now));
-  return list;
-}
-
-std::vector<msg::NodeStatusT> Core::nodes() const {
-  std::vector<msg::NodeStatusT> list;
-  for (const auto& [id, node] : pool_.nodes) {
-    msg::NodeStatusT entry;
-    entry.name = node.info.name;
-    entry.version = node.info.version;
-    entry.cores = node.info.cores;
-    entry.memory_bytes = node.info.memory_bytes;
-    entry.gflops = node.info.gflops;
-    entry.memory_gbps = node.info.memory_gbps;
-    entry.bf16_gflops = node.info.bf16_gflops;
-    entry.draining = !node.is_willing();
-    entry.run = node.run;
-    entry.step = node.step;
-    entry.silent_seconds = pool_.now - node.last_seen;
-    const double step_seconds = node.times.compute() + node.times.codec() + node.times.wait();
-    entry.compute_seconds = node.times.compute();
-    entry.codec_seconds = node.times.codec();
-    entry.wait_seconds = node.times.wait();
-    entry.wait_share = step_seconds > 0 ? node.times.wait() / step_seconds : 0;
-    list.push_back(std::move(entry));
-  }
   return list;
 }
 

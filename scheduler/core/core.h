@@ -50,7 +50,7 @@
 //      was started ends once its nodes end or die;
 //   4. the membership epoch of a run grows with each start of its group;
 //   5. in a pool with keys, messages of agents have effects only with an agent's key, and those of users only
-//      with a user's; the name of a node stays with the key that registered it;
+//      with a user's; who has neither can only wait to be let in; the name of a node stays with the key that registered it;
 //   6. the result of a task, once accepted, stays, and is a run of this task that has finished; at most two runs of a
 //      task have not ended, and only if no task of their run waits for nodes.
 // They are checked after each event, in every build (scheduler/core/invariants.h). If one is broken, the process
@@ -63,6 +63,7 @@
 //   core.cc        the events, and the passing of time
 //   agents.cc      messages of agents
 //   clients.cc     messages of clients
+//   entry.cc       agents that are not let in yet, and which nodes there are, were or will be
 //   queue.cc       which run gets nodes next
 //   tasks.cc       runs that consist of tasks
 //   takeover.cc    what a former scheduler left
@@ -99,7 +100,12 @@ struct PeerGone {  // a message could not be delivered
   std::string peer;
 };
 struct Tick {};
-using Event = std::variant<Received, PeerGone, Planned, Tick>;
+// Answers the action LetIn: the key is in the allow-list, or `why_not` says why not.
+struct LetInDone {
+  LetIn asked;
+  std::string why_not;
+};
+using Event = std::variant<Received, PeerGone, Planned, Tick, LetInDone>;
 
 class Core {
  public:
@@ -118,7 +124,8 @@ class Core {
 
   // State, for tests and displays.
   std::vector<comm::control::RunStatusT> runs() const;
-  std::vector<comm::control::NodeStatusT> nodes() const;
+  // `all`: also those that were lost, and those that wait to be let in.
+  std::vector<comm::control::NodeStatusT> nodes(bool all = false) const;
   // How often something went wrong, since this object was made; but losses of nodes are all that the records know.
   struct Counts {
     uint64_t losses = 0, refused = 0, errors = 0;
@@ -147,6 +154,7 @@ class Core {
   void on(const PeerGone& gone);
   void on(const Planned& answer);
   void on(const Tick&);
+  void on(const LetInDone& answer);
 
   void on(const std::string& peer, const comm::control::RegisterT& message);
   void on(Nodes::iterator node, const comm::control::HeartbeatT& message);
@@ -165,6 +173,8 @@ class Core {
   void on(const std::string& peer, const comm::control::FindDataPortT& message);
   void on(const std::string& peer, const comm::control::DrainNodeT& message);
   void on(const std::string& peer, const comm::control::FindRunFilesT& message);
+  void on(const std::string& peer, const comm::control::ApproveNodeT& message);
+  void on(const std::string& peer, const comm::control::EnrolT& message);
   void on(const std::string& peer, const comm::control::FindRunLogT& message);
   template <class Message>
   void on(const std::string& peer, const Message& message) {
@@ -178,6 +188,10 @@ class Core {
   void require_key_of(comm::Role role) const;
   void refuse(const std::string& peer, const std::string& reason);
   void ignore(const Node& node, const char* message);
+  void let_wait(const std::string& peer, const comm::control::RegisterT& message);
+  bool is_name_free(const std::string& name, const std::string& key) const;
+  void forget_newcomers();
+  comm::control::NodeStatusT status_of(const Node& node) const;
   void keep_log(Node& node, const Run& run, const std::string& lines);
   // Of an agent that is not known: end(), and asks it to register.
   Nodes::iterator node_of(const std::string& peer);
@@ -222,7 +236,7 @@ class Core {
   double judge_at_ = 0;         // when members that did not come back are lost; 0: already decided
   comm::Identity sender_;       // of the message being handled
   std::string sender_address_;  // of the machine that sent this message
-  LogLimit refusals_, ignored_, failures_, strangers_;
+  LogLimit refusals_, ignored_, failures_, strangers_, newcomers_;
   std::map<std::string, uint64_t> node_of_peer_;
 };
 

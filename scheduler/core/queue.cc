@@ -37,6 +37,8 @@ bool Core::start_next_run(std::set<uint64_t>& tried) {
                       is_task ? of_run[run->parent()] : 0, run->whole(),
                       is_task && run->state() == comm::control::RunState::Queued);
   });
+  uint32_t place = 0;
+  for (Run* run : queue) run->set_queue_place(++place);
   const FreeNodes now_free(pool_, 0);
   const size_t free = now_free.free(), present = now_free.present();
   // Those that wait for nodes of others and hold up more than all before them: how many nodes they leave to runs

@@ -1,10 +1,17 @@
 #include "scheduler/core/status_json.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "scheduler/core/run/run.h"
 
 namespace modelet::scheduler {
+
+const char* state_name(comm::control::NodeState state) {
+  constexpr std::array kStates = {"free", "training", "draining", "drained", "leaving", "lost", "pending"};
+  const auto place = static_cast<size_t>(state);
+  return place < kStates.size() ? kStates[place] : "unknown";
+}
 
 nlohmann::json to_json(const comm::control::NodeStatusT& node) {
   return {{"name", node.name},
@@ -21,7 +28,14 @@ nlohmann::json to_json(const comm::control::NodeStatusT& node) {
           {"codec_seconds", node.codec_seconds},
           {"wait_seconds", node.wait_seconds},
           {"wait_share", node.wait_share},
-          {"draining", node.draining}};
+          {"draining", node.draining},
+          {"state", state_name(node.state)},
+          {"why", node.why},
+          {"state_seconds", node.state_seconds},
+          {"address", node.address},
+          {"disk_free_bytes", node.disk_free_bytes},
+          {"suspended", node.suspended},
+          {"key", node.key}};
 }
 
 nlohmann::json to_json(const comm::control::RunStatusT& run) {
@@ -51,7 +65,8 @@ nlohmann::json to_json(const comm::control::RunStatusT& run) {
           {"samples_per_second", run.samples_per_second},
           {"bytes_per_step", run.bytes_per_step},
           {"stable_seconds", run.stable_seconds},
-          {"repeated_steps", run.repeated_steps}};
+          {"repeated_steps", run.repeated_steps},
+          {"queue_place", run.queue_place}};
 }
 
 }  // namespace modelet::scheduler

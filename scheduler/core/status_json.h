@@ -8,6 +8,7 @@
 
 namespace modelet::scheduler {
 
+const char* state_name(comm::control::NodeState state);  // "free", ...
 nlohmann::json to_json(const comm::control::NodeStatusT& node);
 nlohmann::json to_json(const comm::control::RunStatusT& run);
 

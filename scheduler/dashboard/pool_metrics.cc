@@ -17,6 +17,8 @@ using comm::control::RunStatusT;
 using comm::http::MetricsText;
 
 const char* state_of(const NodeStatusT& node) {
+  if (node.state == comm::control::NodeState::Lost) return "lost";
+  if (node.state == comm::control::NodeState::Pending) return "pending";
   if (node.draining) return node.run == 0 ? "drained" : "draining";
   return node.run == 0 ? "free" : "training";
 }
@@ -27,7 +29,8 @@ void write_pool(const PoolState& state, MetricsText& text) {
   const PoolFacts& facts = state.facts;
   text.begin("modelet_info", "gauge", "The program that shows the pool.");
   text.sample({{"version", kVersion}, {"address", facts.address}}, 1);
-  std::map<std::string_view, double> nodes{{"free", 0}, {"training", 0}, {"draining", 0}, {"drained", 0}};
+  std::map<std::string_view, double> nodes{{"free", 0},    {"training", 0}, {"draining", 0},
+                                           {"drained", 0}, {"lost", 0},     {"pending", 0}};
   for (const NodeStatusT& node : state.nodes) ++nodes[state_of(node)];
   text.begin("modelet_nodes", "gauge", "Nodes in the pool, by state.");
   for (const auto& [name, count] : nodes) text.sample({{"state", name}}, count);

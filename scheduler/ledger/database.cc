@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "scheduler/ledger/ledger.h"
 
 namespace modelet::scheduler {
 
@@ -32,6 +33,15 @@ std::string Database::text_of(const char* sql) {
   return statement.next() ? statement.text(0) : std::string();
 }
 
+void Database::copy_to(const std::filesystem::path& file) {
+  Database copy(file);
+  sqlite3_backup* const backup = sqlite3_backup_init(copy.handle(), "main", handle(), "main");
+  if (backup == nullptr) copy.require(sqlite3_errcode(copy.handle()));
+  constexpr int kAllPages = -1;
+  sqlite3_backup_step(backup, kAllPages);
+  copy.require(sqlite3_backup_finish(backup));
+}
+
 // SQLite may have rolled back already; the statement then fails, which does no harm.
 void Database::roll_back() noexcept { sqlite3_exec(handle(), "ROLLBACK", nullptr, nullptr, nullptr); }
 
@@ -44,6 +54,9 @@ void Database::require(int result) const {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       damaged(sqlite3_errmsg(handle_.get()));
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      throw InUse(explain(result));
     default:
       throw Error(explain(result));
   }

@@ -25,6 +25,9 @@ class Database {
   template <class Work>
   void in_transaction(const Work& work);
 
+  // Writes a copy, as it is now, into a file that does not exist yet.
+  void copy_to(const std::filesystem::path& file);
+
   void require(int result) const;  // throws unless `result` means success
   [[noreturn]] void damaged(const std::string& what) const;
   sqlite3* handle() { return handle_.get(); }

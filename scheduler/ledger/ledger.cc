@@ -218,6 +218,15 @@ void Ledger::write(const Records& records) {
   });
 }
 
+void Ledger::back_up(const std::filesystem::path& file) {
+  const std::filesystem::path unfinished = file.string() + ".part";
+  std::error_code failure;
+  std::filesystem::remove(unfinished, failure);
+  database_->copy_to(unfinished);
+  std::filesystem::rename(unfinished, file, failure);
+  if (failure) throw Error(file.string() + ": " + failure.message() + " (writing a copy of the ledger)");
+}
+
 // Events of runs, and what nodes have logged for them.
 void Ledger::write_entries(const Records& records) {
   Statement event(*database_, "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?)");

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "scheduler/ledger/records.h"
 
 namespace modelet::scheduler {
@@ -32,11 +33,17 @@ inline constexpr uint64_t kMostUnreadRuns = 1000;  // the newest so many are kep
 // Each entry counts as so many bytes more than its text has.
 inline constexpr uint64_t kBytesOfEntry = 64;
 
+// Another process uses the ledger.
+class InUse : public Error {
+ public:
+  using Error::Error;
+};
+
 class Ledger {
  public:
   static constexpr uint64_t kMostReadBytes = uint64_t{1} << 30;
 
-  // Opens the file, or makes it. Throws Error if another process uses it, if it is damaged, if a newer
+  // Opens the file, or makes it. Throws InUse if another process uses it, and Error if it is damaged, if a newer
   // release wrote it, if it is not a ledger, or if it cannot be written.
   explicit Ledger(const std::filesystem::path& file);
   ~Ledger();
@@ -54,6 +61,8 @@ class Ledger {
   // The nodes that have logged something for the run.
   std::vector<std::string> nodes_with_log(uint64_t run);
   void write(const Records& records);
+  // Writes a copy, as it is now, to another file, which is complete when it has its name.
+  void back_up(const std::filesystem::path& file);
 
  private:
   void write_entries(const Records& records);

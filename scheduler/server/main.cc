@@ -1,13 +1,20 @@
 // modelet-scheduler: the meeting point of a pool's agents and clients.
+#include <grp.h>
+#include <pwd.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <iostream>
 #include <optional>
 #include <random>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +29,10 @@
 #include "comm/http/server.h"
 #include "comm/http/token.h"
 #include "scheduler/dashboard/dashboard.h"
+#include "comm/security/invitation.h"
+#include "comm/security/keys.h"
+#include "comm/transport/endpoint.h"
+#include "scheduler/access/invitations.h"
 #include "scheduler/ledger/ledger.h"
 #include "scheduler/server/served_pool.h"
 #include "scheduler/server/server.h"
@@ -34,11 +45,12 @@ constexpr const char* kExamples = R"(Examples:
   modelet-scheduler --insecure --state scheduler      keeps its runs in the folder 'scheduler': started again, it
                                                       goes on with them
   modelet keygen scheduler.key                        makes a key, once; prints the public key
-  modelet-scheduler --listen tcp://192.168.1.5:5570 --key scheduler.key --allow-list allowed
-                                                      for other machines: those with a key in 'allowed', a file of
-                                                      lines 'agent|user|admin KEY NAME', read again
+  modelet-scheduler --listen tcp://192.168.1.5:5570 --key scheduler.key --state scheduler
+                                                      for other machines: those with a key in 'scheduler/allowed', a
+                                                      file of lines 'agent|user|admin KEY NAME', read again
                                                       whenever it changes
   modelet-scheduler --insecure --http 127.0.0.1:5571  with a page that shows the pool: open http://127.0.0.1:5571
+  modelet-scheduler invite --config scheduler.toml    prints one word, with which machines join: modelet-agent join WORD
 Ctrl-C or SIGTERM ends it; without --state agents abort their runs after --dead-after-seconds; their last
 checkpoints continue them.
 Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
@@ -57,9 +69,139 @@ void make_state_folder(const std::filesystem::path& folder) {
                               "chmod 700 it, or give --state another one");
 }
 
+void write_line(const std::filesystem::path& path, const std::string& text) {
+  modelet::AtomicFile file(path);
+  file.write(text + "\n");
+  file.commit();
+}
+
 // Has the port for data of the former scheduler. Agents that a restarted scheduler has not heard from yet
 // look for its data there.
 constexpr const char* kPortFile = "data_port";
+constexpr const char* kInvitations = "invitations";  // folder in that of --state
+constexpr const char* kAllowed = "allowed";          // the allow-list, unless --allow-list names another one
+
+// A file that root makes in the folder of another user could not be read by the scheduler, which is that user.
+void become_owner_of(const std::filesystem::path& folder) {
+  struct stat info {};
+  if (::geteuid() != 0 || ::stat(folder.c_str(), &info) != 0 || info.st_uid == 0) return;
+  const passwd* const user = ::getpwuid(info.st_uid);
+  const bool has_groups =
+      user != nullptr ? ::initgroups(user->pw_name, info.st_gid) == 0 : ::setgroups(0, nullptr) == 0;
+  if (!has_groups || ::setgid(info.st_gid) != 0 || ::setuid(info.st_uid) != 0)
+    throw modelet::Error(modelet::errno_text(folder.string()) +
+                         " (becoming the owner of the folder of --state)");
+}
+
+// Somebody asks the scheduler, which alone has the ledger, for a copy of it, by the first of these files in the folder of
+// --state. The scheduler writes the second one, and then removes the first.
+constexpr const char* kCopyWanted = "copy-wanted";
+constexpr const char* kCopy = "ledger-copy.sqlite";
+
+// For the scheduler: gives the copy that was asked for.
+void copy_if_wanted(const std::filesystem::path& state, modelet::scheduler::Ledger& ledger) {
+  if (!std::filesystem::exists(state / kCopyWanted)) return;
+  try {
+    ledger.back_up(state / kCopy);
+    modelet::log_info("a copy of the ledger was made");
+  } catch (const modelet::Error& error) {  // the ledger itself is well
+    modelet::log_error("{}", error.what());
+  }
+  std::error_code failure;
+  std::filesystem::remove(state / kCopyWanted, failure);
+}
+
+// Of a scheduler that is at work, which answers within its tick.
+void ask_for_copy(const std::filesystem::path& state, const std::filesystem::path& to) {
+  constexpr double kPatience = 60;  // seconds
+  std::error_code failure;
+  std::filesystem::remove(state / kCopy, failure);
+  write_line(state / kCopyWanted, "of ledger.sqlite");
+  for (const modelet::Stopwatch watch; std::filesystem::exists(state / kCopyWanted);
+       std::this_thread::sleep_for(std::chrono::milliseconds(100))) {
+    if (watch.seconds() < kPatience) continue;
+    std::filesystem::remove(state / kCopyWanted, failure);
+    throw modelet::Error(fmt::format(
+        "{}: another program uses the ledger, and gives no copy within {:.0f} s: is it a scheduler of this release?",
+        state.string(), kPatience));
+  }
+  if (!std::filesystem::exists(state / kCopy))
+    throw modelet::Error(state.string() + ": the scheduler could not copy its ledger; its log says why");
+  std::filesystem::copy_file(state / kCopy, to);
+  std::filesystem::remove(state / kCopy, failure);
+}
+
+// What a scheduler needs to go on elsewhere, except the store, whose files may be copied at any time.
+void back_up(const std::filesystem::path& state, const std::filesystem::path& to) {
+  if (!std::filesystem::exists(state / "ledger.sqlite"))
+    throw modelet::UsageError(state.string() + ": has no ledger: give the folder of the scheduler's --state");
+  if (std::filesystem::exists(to))
+    throw modelet::UsageError(to.string() + ": exists: give a new folder, so that nothing is overwritten");
+  make_state_folder(to);
+  try {
+    modelet::scheduler::Ledger(state / "ledger.sqlite").back_up(to / "ledger.sqlite");
+  } catch (const modelet::scheduler::InUse&) {
+    ask_for_copy(state, to / "ledger.sqlite");
+  }
+  for (const char* name : {kAllowed, kInvitations, kPortFile})
+    if (std::filesystem::exists(state / name))
+      std::filesystem::copy(state / name, to / name, std::filesystem::copy_options::recursive);
+  std::cout << fmt::format(
+      "{} has the ledger, the allow-list and the invitations. Add the key of the scheduler and, for data and "
+      "checkpoints: rsync -a {}/store {}/\n",
+      to.string(), state.string(), to.string());
+}
+
+struct InviteOptions {
+  std::string listen, address, key, state;
+  double hours = 24;
+  uint32_t uses = 40;
+};
+
+// The address at which other machines reach a scheduler that listens at `listen`.
+std::string address_for_others(const std::string& listen) {
+  constexpr std::string_view kTcp = "tcp://";
+  const size_t colon = listen.rfind(':');
+  const std::string host = listen.substr(kTcp.size(), colon - kTcp.size()), port = listen.substr(colon + 1);
+  if (!listen.starts_with(kTcp) || port == "*")
+    throw modelet::UsageError("give --address: the scheduler listens at " + listen +
+                              ", of which other machines do not know where it is");
+  if (host != "*" && host != "0.0.0.0" && host != "[::]") return listen;
+  return fmt::format("tcp://{}:{}", modelet::comm::address_on_the_way_to("tcp://192.0.2.1:9"), port);
+}
+
+void invite(const InviteOptions& options) {
+  if (options.state.empty() || options.key.empty())
+    throw modelet::UsageError(
+        "an invitation needs the scheduler's --state, where it is kept, and its --key: give both, or --config with them");
+  const modelet::comm::KeyPair own =
+      modelet::comm::read_key_file(options.key);  // before this process becomes another user
+  const std::filesystem::path folder(options.state);
+  make_state_folder(folder);
+  become_owner_of(folder);
+  const std::string address = options.address.empty() ? address_for_others(options.listen) : options.address;
+  modelet::comm::check_endpoint(address, false);
+  if (modelet::comm::is_loopback(address))
+    modelet::log_warning("{} is reached from this machine alone: give --address, or another --listen",
+                         address);
+  modelet::scheduler::Invitations invitations(folder / kInvitations);
+  const std::string secret = invitations.make(options.hours, options.uses);
+  std::cout << modelet::comm::to_word(
+                   {.endpoint = address, .scheduler_key = own.public_key, .secret = secret})
+            << '\n';
+  modelet::log_info(
+      "for the scheduler at {}, {} times within {:g} hours. On each machine: modelet-agent join WORD",
+      address, options.uses, options.hours);
+}
+
+// The allow-list that the scheduler itself may add to. It need not exist before.
+std::string own_allow_list(const std::filesystem::path& state) {
+  const std::filesystem::path file = state / kAllowed;
+  if (!std::filesystem::exists(file))
+    write_line(file, "# agent KEY NAME, user KEY NAME or admin KEY NAME; 'modelet keygen' makes keys");
+  return file;
+}
+
 constexpr size_t kMostLogBytes = 256 << 10;  // of one answer
 constexpr uint64_t kShareOfMemory = 8;       // of the process that submissions and events of runs may take
 
@@ -70,12 +212,6 @@ uint16_t read_port(const std::filesystem::path& file) {
   const std::string text = modelet::read_text_file(file);
   std::from_chars(text.data(), text.data() + text.size(), port);
   return port <= UINT16_MAX ? static_cast<uint16_t>(port) : uint16_t{0};
-}
-
-void write_line(const std::filesystem::path& path, const std::string& text) {
-  modelet::AtomicFile file(path);
-  file.write(text + "\n");
-  file.commit();
 }
 
 // The page of the pool, and what serves it.
@@ -136,7 +272,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--key", key,
                  "file of this scheduler's key, made by 'modelet keygen'; connections are encrypted");
-  app.add_option("--allow-list", allow_list, "file of the keys of agents and users that may connect");
+  app.add_option(
+      "--allow-list", allow_list,
+      "file of the keys of agents and users that may connect; agents that are let in are added (default: 'allowed' in "
+      "the folder of --state)");
   app.add_flag("--insecure", options.insecure,
                "listen without keys: all who reach the address are trusted with the pool")
       ->envname("MODELET_INSECURE");
@@ -198,25 +337,75 @@ int main(int argc, char** argv) {
   app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
       ->configurable(false);
 
+  InviteOptions inviting;
+  bool invites = false;
+  CLI::App* const invite_verb =
+      app.add_subcommand("invite", "print one word, with which machines join the pool")->fallthrough();
+  invite_verb->footer(
+      "Whoever has the word can add agents to the pool until it has expired or is used up, and nothing else. The scheduler "
+      "keeps only a hash, in 'invitations' in the folder of --state: without its file an invitation is void. It need not "
+      "be stopped.\n"
+      "Examples:\n"
+      "  modelet-scheduler invite --config scheduler.toml                   for 24 hours and 40 machines\n"
+      "  modelet-scheduler invite --config scheduler.toml --hours 1 --uses 1");
+  invite_verb->add_option("--hours", inviting.hours, "for which it is valid")
+      ->capture_default_str()
+      ->check(modelet::number_between(0.0, modelet::scheduler::Invitations::kMostHours));
+  invite_verb->add_option("--uses", inviting.uses, "how many machines may join with it")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, modelet::scheduler::Invitations::kMostUses));
+  invite_verb->add_option("--address", inviting.address,
+                          "address of the scheduler for other machines (default: that of --listen)");
+  invite_verb->callback([&invites] { invites = true; });
+  std::string copy;
+  bool backs_up = false;
+  CLI::App* const backup_verb =
+      app.add_subcommand("backup", "copy what a scheduler keeps in its --state; it may be at work")
+          ->fallthrough();
+  backup_verb->footer(
+      "A scheduler that is started with the copy, and with the same key, goes on as the other one would.\n"
+      "Examples:\n"
+      "  modelet-scheduler backup --config scheduler.toml /backup/monday\n"
+      "  rsync -a /var/lib/modelet/state/store /backup/monday/            data and checkpoints of runs");
+  backup_verb->add_option("folder", copy, "new folder for the copy")->required();
+  backup_verb->callback([&backs_up] { backs_up = true; });
+  app.require_subcommand(0, 1);
+
   return modelet::run_program(app, argc, argv, [&] {
     ::umask(0077);  // only the scheduler's owner may read users' data
     modelet::start_logging("scheduler");
+    if (backs_up) {
+      if (state.empty())
+        throw modelet::UsageError("give --state, the folder of the scheduler, or --config with it");
+      return back_up(state, copy);
+    }
+    if (invites) {
+      inviting.listen = options.listen;
+      inviting.key = key;
+      inviting.state = state;
+      return invite(inviting);
+    }
     modelet::exit_with_parent(parent);
     constexpr uint64_t kFiles = 100;  // sockets, the ledger, some data and a few agents
     modelet::require_descriptors(kFiles + (page.listen.empty() ? 0 : page.connections), "a scheduler");
     modelet::limit_address_space(memory_mib << 20);
     if (options.core.dead_after < 2 * options.core.heartbeat)
       throw modelet::UsageError("dead-after-seconds must be at least twice heartbeat-seconds");
-    if (key.empty() != allow_list.empty())
+    if (key.empty() && !allow_list.empty())
+      throw modelet::UsageError("--allow-list (who may connect) needs --key, this scheduler's key");
+    if (!key.empty() && allow_list.empty() && state.empty())
       throw modelet::UsageError(
-          "--key (this scheduler's key) and --allow-list (who may connect) must be given together");
-    if (!key.empty()) options.keys = {modelet::comm::read_key_file(key), allow_list};
+          "--key (this scheduler's key) needs --allow-list (who may connect), or --state, whose folder then has one");
+    if (!state.empty()) make_state_folder(state);
+    if (!key.empty())
+      options.keys = {modelet::comm::read_key_file(key),
+                      allow_list.empty() ? own_allow_list(state) : allow_list};
     data.store_bytes = store_mib << 20;
     data.key_bytes = store_mib_per_key << 20;
     std::optional<modelet::scheduler::Ledger> ledger;
     if (!state.empty()) {
       const std::filesystem::path folder(state);
-      make_state_folder(folder);
+      options.invitations = folder / kInvitations;
       ledger.emplace(folder / "ledger.sqlite");
       options.restored = ledger->read((memory_mib << 20) / kShareOfMemory);
       if (const uint64_t unread = options.restored.unread_runs; unread > 0)
@@ -242,10 +431,13 @@ int main(int argc, char** argv) {
     if (!page.listen.empty()) {
       tokens = page_tokens(page, tokens_file, options.keys.has_value());
       shown.emplace(!state.empty(), data.store, data.store_bytes);
-      options.observe = [&shown](const modelet::scheduler::Core& core) { shown->observe(core); };
     } else if (!tokens_file.empty()) {
       throw modelet::UsageError("--http-tokens is for --http ADDRESS:PORT, which is missing");
     }
+    options.observe = [&](const modelet::scheduler::Core& core) {
+      if (shown) shown->observe(core);
+      if (ledger) copy_if_wanted(state, *ledger);
+    };
     modelet::scheduler::Server server(options);
     const modelet::StopSignals signals([&server] { server.request_stop(); });
     if (!state.empty() && server.data_port() != options.former_data_port)

@@ -65,7 +65,7 @@ std::shared_ptr<const PoolState> ServedPool::make_state() {
                   .errors = counts.errors,
                   .store_bytes = store_bytes(),
                   .store_most_bytes = store_most_bytes_};
-  for (auto& node : look_for<msg::NodeListT>(msg::ListNodesT{}).nodes)
+  for (auto& node : look_for<msg::NodeListT>(msg::ListNodesT{{}, true}).nodes)
     state->nodes.push_back(std::move(*node));
   for (auto& run : look_for<msg::RunListT>(msg::ListRunsT{}).runs) state->runs.push_back(std::move(*run));
   std::ranges::sort(state->runs, {}, &msg::RunStatusT::run);

@@ -60,6 +60,13 @@ std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, cons
   return at(options.data_port);
 }
 
+// At the control port agents with unknown keys wait to be let in; the port for data admits only those who were.
+std::optional<comm::control::ServerKeys> control_keys(const ServerOptions& options) {
+  auto keys = options.keys;
+  if (keys) keys->hears_strangers = true;
+  return keys;
+}
+
 CoreOptions core_options(const ServerOptions& options, const comm::DataServer* data) {
   CoreOptions core = options.core;
   core.data_port = data == nullptr ? uint16_t{0} : data->port();
@@ -70,8 +77,9 @@ CoreOptions core_options(const ServerOptions& options, const comm::DataServer* d
 }  // namespace
 
 Server::Server(const ServerOptions& options)
-    : socket_(checked_endpoint(options), options.keys),
+    : socket_(checked_endpoint(options), control_keys(options)),
       is_local_(comm::is_loopback(socket_.endpoint())),
+      allow_list_(options.keys ? options.keys->allow_list : std::filesystem::path()),
       data_(data_server(options, socket_.endpoint(), policy_)),
       persist_(options.persist),
       read_log_(options.read_log),
@@ -81,6 +89,7 @@ Server::Server(const ServerOptions& options)
       errands_(wake_),
       observe_(options.observe),
       planner_(options.plan, wake_) {
+  if (!options.invitations.empty()) invitations_.emplace(options.invitations);
   if (!options.keys && !comm::is_private(endpoint()))
     log_warning(
         "{} has no keys: connections are neither encrypted nor authenticated, whoever reaches it can run "
@@ -151,8 +160,10 @@ void Server::read_messages(double wait) {
     auto received = socket_.receive(std::exchange(wait, 0), wake_.fd());
     if (!received) return;
     if (is_local_) received->address.clear();  // no peer is on another machine, and ipc has no addresses
-    // Without keys each connection counts as a key.
-    const std::string key = received->sender.name.empty() ? received->peer : received->sender.name;
+    // Without keys each connection counts as a key. Strangers count as one.
+    const bool is_stranger = received->sender.role == comm::Role::kNobody;
+    const std::string key =
+        received->sender.name.empty() && !is_stranger ? received->peer : received->sender.name;
     const size_t bytes = received->bytes + sizeof *received;
     waiting_.add(key,
                  Received{std::move(received->peer), std::move(received->message),
@@ -199,6 +210,9 @@ void Server::act(double now, Action& action) {
   } else if (const auto* asked = std::get_if<ReadLog>(&action)) {
     Action answer = Send{asked->peer, answer_about_log(*asked)};
     act(now, answer);
+  } else if (auto* entry = std::get_if<LetIn>(&action)) {
+    std::string why = why_not_let_in(*entry);
+    core_.add(now, LetInDone{std::move(*entry), std::move(why)});
   } else if (auto* message = std::get_if<Send>(&action); message != nullptr && message->peer == kInnerPeer) {
     inner_answer_ = std::move(message->message);
   } else if (message != nullptr) {
@@ -230,6 +244,26 @@ comm::control::FromSchedulerMessage Server::answer(const comm::Identity& sender,
   }
   if (!inner_answer_) throw Error("the scheduler has no answer to this");
   return std::move(*std::exchange(inner_answer_, std::nullopt));
+}
+
+// Adds the key to the allow-list, which says who may enter. A use of the invitation is taken first: if the list then
+// cannot be written, one use is lost, and nobody gets in without one.
+std::string Server::why_not_let_in(const LetIn& asked) {
+  try {
+    if (!asked.secret.empty() && !invitations_)
+      return "this scheduler keeps no invitations: start modelet-scheduler with --state";
+    if (!asked.secret.empty())
+      if (std::string why = invitations_->take(asked.secret); !why.empty()) return why;
+    comm::add_to_allow_list(allow_list_, "agent", asked.key, asked.name);
+    return "";
+  } catch (const UsageError& error) {
+    log_warning("{}", error.what());
+    return fmt::format("the allow-list has the name '{}' for another key: give this agent another --name",
+                       asked.name);
+  } catch (const std::exception& error) {
+    log_error("{}", error.what());
+    return "the scheduler cannot write its allow-list or its invitations; its own log says why";
+  }
 }
 
 // A log that cannot be read, because of the disk for instance, is no reason to end the scheduler.

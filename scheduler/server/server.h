@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "base/system/wake_event.h"
 #include "comm/content/transfer/data_server.h"
 #include "comm/control/control.h"
+#include "scheduler/access/invitations.h"
 #include "scheduler/access/store_policy.h"
 #include "scheduler/core/core.h"
 #include "scheduler/server/errands.h"
@@ -37,6 +39,8 @@ struct ServerOptions {
   // outlives this process.
   std::function<void(const Records&)> persist;
   Records restored;  // what a former process has written down
+  // The folder of invitations (scheduler/access/invitations.h); empty: there are none.
+  std::filesystem::path invitations;
   // Reads a page of the log of a run, or of a node in it (Ledger::read_log).
   std::function<LogPage(uint64_t run, const std::string& node, uint64_t after)> read_log;
   std::function<std::vector<std::string>(uint64_t run)> nodes_with_log;  // Ledger::nodes_with_log
@@ -77,12 +81,15 @@ class Server {
   void carry_out(double now);
   void update_store();  // which files it must keep, and who may fetch which
   void act(double now, Action& action);
+  std::string why_not_let_in(const LetIn& asked);
   comm::control::FromSchedulerMessage answer_about_log(const ReadLog& asked) const;
   comm::control::FromSchedulerMessage read_log(const ReadLog& asked) const;
 
   comm::control::ServerSocket socket_;
   const bool is_local_;  // only this machine can reach the socket
   StorePolicy policy_;
+  const std::filesystem::path allow_list_;
+  std::optional<Invitations> invitations_;
   std::unique_ptr<comm::DataServer> data_;  // null: no store
   WakeEvent wake_;                          // set when a plan is ready, or by request_stop()
   std::atomic<bool> stop_{false};

@@ -294,13 +294,13 @@ class AsThePageSays(ProgramTest):
         (block,) = (block for block in text.split("```") if "modelet keygen scheduler.key" in block)
         commands = [line.split(" #")[0].strip() for line in block.splitlines() if line]
         self.assertEqual([command.split()[0] for command in commands],
-                         ["modelet", "echo", "echo", "modelet-scheduler", "modelet-agent", "modelet"])
+                         ["modelet", "modelet-scheduler", "modelet", "modelet-scheduler", "modelet-agent", "modelet"])
         (self.folder / "big.toml").write_text(self.experiment.read_text().replace("epochs = 5", "epochs = 1"))
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         places = {"192.168.1.5:5570": address, "192.168.1.7": "127.0.0.1"}
         environment = {**self.environment, "PATH": f"{PROGRAMS}:{os.environ['PATH']}", "MODELET_SCHEDULER": f"tcp://{address}",
-                       "MODELET_KEY": "user.key"}
+                       "MODELET_KEY": "alice.key"}
 
         def shell(command):
             done = subprocess.run(["sh", "-c", command], cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
@@ -313,8 +313,14 @@ class AsThePageSays(ProgramTest):
         for command in commands:
             for name, value in places.items():
                 command = command.replace(name, value)
-            if command.startswith("modelet-"):
+            if command.startswith("modelet-scheduler --listen"):
                 started.append(self.start(*shlex.split(command)))
+                wait_until((self.folder / "pool/allowed").exists, lambda: f"it keeps an allow-list: {started[-1]}")
+            elif command.startswith("modelet-agent join"):
+                shell(f"{command} --config {self.folder / 'agent.toml'} --no-start".replace("WORD", word))
+                started.append(self.start("modelet-agent", "--config", self.folder / "agent.toml", "--work-dir", self.folder / "work"))
+            elif command.startswith("modelet-scheduler invite"):
+                word = shell(command).strip()
             else:
                 printed = shell(command)
                 if "keygen scheduler.key" in command:

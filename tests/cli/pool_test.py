@@ -150,13 +150,13 @@ class Pool(PoolTest):
         run = self.submit(*ENDLESS)
         self.wait_for_step(run, 5)
         victim.signal(signal.SIGKILL)
-        wait_until(lambda: {name: node["run"] for name, node in self.nodes().items()} == {"b": run} and self.runs()[run]["state"] == "running",
+        wait_until(lambda: {name: node["run"] for name, node in self.nodes().items()} == {"a": 0, "b": run} and self.nodes()["a"]["state"] == "lost" and self.runs()[run]["state"] == "running",
                    lambda: f"b goes on alone: {self.runs()[run]}")
         self.assertEqual(self.runs()[run]["recoveries"], 1)
         self.wait_for_step(run, self.runs()[run]["step"] + 5)
         self.verb("stop", run)
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
-        wait_until(lambda: {name: node["run"] for name, node in self.nodes().items()} == {"b": 0}, "b is free")
+        wait_until(lambda: {name: node["run"] for name, node in self.nodes().items()} == {"a": 0, "b": 0}, "b is free")
 
     def test_two_runs_at_once(self):
         for name in "abcd":

@@ -357,6 +357,58 @@ class PoolTest(ProgramTest):
         return self.wait_for(run, lambda status: status["step"] >= step, f"does step {step}")
 
 
+class PoolWithInvitations(ProgramTest):
+    """Has a scheduler with keys and a state, the keys of an administrator and a user, and agents that join."""
+
+    def setUp(self):
+        super().setUp()
+        self.pool = self.folder / self._testMethodName
+        self.pool.mkdir()
+        self.state = self.pool / "state"
+        self.public = {"scheduler": self.modelet("keygen", self.pool / "scheduler.key").stdout.strip()}
+        self.state.mkdir(mode=0o700)
+        for role, name in (("admin", "root"), ("user", "alice")):
+            self.modelet("keygen", self.pool / f"{name}.key", "--allow-list", self.state / "allowed", "--role", role, "--name", name)
+        self.config = self.pool / "scheduler.toml"
+        self.config.write_text(f'listen = "tcp://127.0.0.1:*"\nendpoint_file = "{self.pool / "endpoint"}"\nheartbeat_seconds = 0.2\n'
+                               f'dead_after_seconds = 3\nkey = "{self.pool / "scheduler.key"}"\nstate = "{self.state}"\n')
+        self.start_scheduler()
+
+    def start_scheduler(self):
+        (self.pool / "endpoint").unlink(missing_ok=True)
+        self.scheduler = self.start("modelet-scheduler", "--config", self.config)
+        wait_until((self.pool / "endpoint").exists, lambda: f"scheduler started: {self.scheduler}")
+        self.address = (self.pool / "endpoint").read_text().strip()
+
+    def invite(self, *arguments):
+        return self.run_program("modelet-scheduler", "invite", "--config", self.config, "--address", self.address, *arguments).stdout.strip()
+
+    def join_arguments(self, word, name):
+        return ("modelet-agent", "join", word, "--name", name, "--config", self.pool / name / "agent.toml", "--no-start")
+
+    def agent(self, name, *more):
+        return self.start("modelet-agent", "--config", self.pool / name / "agent.toml", "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
+                          "--memory-gbps", "5", "--work-dir", self.pool / name / "work", *more)
+
+    def stranger(self, name):
+        """An agent with a key that nobody knows."""
+        (self.pool / name).mkdir(exist_ok=True)
+        self.modelet("keygen", self.pool / name / "agent.key")
+        (self.pool / name / "agent.toml").write_text(f'scheduler = "{self.address}"\nscheduler_key = "{self.public["scheduler"]}"\n'
+                                                     f'key = "{self.pool / name / "agent.key"}"\nname = "{name}"\n')
+        return self.agent(name)
+
+    def verb(self, *arguments, key="root", **options):
+        return self.modelet(*arguments, "--scheduler", self.address, "--key", self.pool / f"{key}.key", "--scheduler-key", self.public["scheduler"],
+                            "--json", **options)
+
+    def nodes(self, *arguments):
+        return {node["name"]: node for node in self.verb("nodes", *arguments).events()}
+
+    def states(self):
+        return {name: node["state"] for name, node in self.nodes().items()}
+
+
 def losses(program):
     """{step: loss} of a training with train.log_every = 1."""
     return {event["step"]: event["loss"] for event in program.events("progress")}

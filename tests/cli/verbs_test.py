@@ -31,6 +31,10 @@ def options_of(program, *verb):
     return re.findall(r"^  (?:-\w,)?(--[\w-]+)", said(program, *verb, "--help"), re.MULTILINE)
 
 
+# Of no scheduler.
+INVITATION = "modelet1-gGpw1RVIDaW11vDwT0FWXeQjDmsbLKA2P2eVjna6cQVDszVYTfH6yGKyR9ZditWmqKTUhXRjcDovLzE5Mi4xNjguMS41OjU1NzAD7Blq"
+
+
 class ExitCodes(PoolTest):
     """0 done, 1 failed while running, 2 bad arguments, 130 interrupted (base/error.h)."""
 
@@ -70,9 +74,10 @@ class ExitCodes(PoolTest):
             ("data", "prepare"): ["data/train.txt", "new.mlt"], ("data", "describe"): ["data/train.txt"],
             ("data", "split"): ["data/train.txt", "parts"], ("data", "synth"): ["new", "--rows", "10", "--rows-test", "5"], ("submit",): [self.experiment, *ENDLESS, *pool],
             ("list",): pool, ("nodes",): pool, ("top",): pool, ("watch",): last, ("stop",): last,
-            ("keygen",): ["new.key"], ("key",): ["made.key"],
+            ("keygen",): ["new.key"], ("key",): ["made.key"], ("doctor",): pool,
+            ("launch", "slurm"): ["--invitation", INVITATION, "--print"],
             ("bench", "data"): ["data/train.txt", "--seconds", "0.001"],
-            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("report",): ["done"], ("version",): []}, but=[("bench", "kernels"), ("serve",), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
+            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("report",): ["done"], ("version",): []}, but=[("bench", "kernels"), ("serve",), ("approve",), ("launch", "ssh"), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
         self.assert_all_end(1, {
             ("train",): [self.experiment, *missing], ("tune",): [self.experiment, *missing],
             ("eval",): [damaged, "data/test.txt"], ("predict",): [damaged, "data/test.txt"], ("serve",): [damaged],
@@ -81,8 +86,9 @@ class ExitCodes(PoolTest):
             ("data", "split"): ["nowhere.txt", "parts"], ("data", "synth"): ["a-file/new"], ("submit",): [self.experiment, *nobody],
             ("list",): nobody, ("nodes",): nobody, ("top",): nobody, ("watch",): ["100", *pool], ("stop",): ["100", *pool],
             ("fetch",): ["100", "--out", "none", *pool], ("logs",): ["100", *pool], ("drain",): ["nobody", *pool],
+            ("approve",): ["nobody", *pool], ("doctor",): nobody,
             ("keygen",): ["no-folder/new.key"], ("key",): ["data/train.txt"], ("bench", "data"): ["nowhere.txt"],
-            ("report",): ["done", "--out", "no-folder/x.html"], ("bench", "inference"): [damaged, "data/test.txt"]}, but=[("bench", "kernels"), ("version",)])
+            ("report",): ["done", "--out", "no-folder/x.html"], ("bench", "inference"): [damaged, "data/test.txt"]}, but=[("bench", "kernels"), ("version",), ("launch", "ssh"), ("launch", "slurm")])  # operate_test.py has them
         self.assert_all_end(2, {verb: ["--no-such-option"] for verb in verbs_below()})
         self.assert_all_end(0, {verb: ["--help"] for verb in verbs_below()})
 

@@ -82,6 +82,11 @@ class Disk {
     destroyed(*file);
     file->second.damaged = true;
   }
+  // The disk goes away with a node that nobody needs any more: nothing that is missing afterwards is excused by it.
+  void give_away() {
+    while (!files_.empty()) remove(files_.begin()->first);
+    ++losses_;
+  }
   void lose_all() {
     for (const auto& file : files_) destroyed(file);
     files_.clear();
@@ -111,7 +116,8 @@ class Holder {
  public:
   virtual ~Holder() = default;
   virtual Host& host() = 0;
-  virtual bool offered(uint64_t run, uint64_t step, const comm::ContentId& content) = 0;  // false: the file is refused
+  virtual bool offered(uint64_t run, uint64_t step,
+                       const comm::ContentId& content) = 0;  // false: the file is refused
   virtual bool gives(const comm::ContentId& content, const std::string& to) const = 0;
 };
 

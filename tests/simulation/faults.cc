@@ -54,15 +54,26 @@ void one_way(Pool& pool, Draw& draw, const Node& node) {
 // with it.
 void leave(Pool& pool, Draw& draw, Node& node) {
   const double seconds = draw.chance(0.7) ? 60 : draw.between(0, 3);
-  if (draw.chance(0.5)) pool.world.after(draw.between(5, 20), [&node] {
-    if (node.has_left()) node.come_back();
-  });
+  if (draw.chance(0.5))
+    pool.world.after(draw.between(5, 20), [&node] {
+      if (node.has_left()) node.come_back();
+    });
   node.leave(seconds, draw.chance(0.5));
+}
+
+void preempt(Pool& pool, Draw& draw) {
+  for (const auto& node : pool.nodes) {
+    pool.world.after(draw.between(40, 80), [&left = *node] {
+      if (left.has_left()) left.come_back();
+    });
+    node->leave(60, draw.chance(0.3));
+  }
 }
 
 void drain(Pool& pool, Draw& draw, const Node& node) {
   pool.clients.front()->drain(node.name(), true);
-  pool.world.after(draw.between(1, 20), [&pool, name = node.name()] { pool.clients.front()->drain(name, false); });
+  pool.world.after(draw.between(1, 20),
+                   [&pool, name = node.name()] { pool.clients.front()->drain(name, false); });
 }
 
 }  // namespace
@@ -70,16 +81,19 @@ void drain(Pool& pool, Draw& draw, const Node& node) {
 std::vector<PlannedFault> plan_faults(uint64_t seed, double first, double last) {
   Draw draw{Rng(seed, {2})};
   std::vector<Fault> kinds;
-  for (uint32_t i = 0; i <= draw.below(kMostKinds); ++i) kinds.push_back(kFaults[draw.below(kFaults.size())].fault);
+  for (uint32_t i = 0; i <= draw.below(kMostKinds); ++i)
+    kinds.push_back(kFaults[draw.below(kFaults.size())].fault);
   std::vector<PlannedFault> faults;
   for (uint32_t i = 0, count = draw.below(kMostFaults + 1); i < count; ++i) {
     const Fault fault =
         draw.chance(0.7) ? kinds[draw.below(kinds.size())] : kFaults[draw.below(kFaults.size())].fault;
     // Some faults happen close together.
-    const double time = i > 0 && draw.chance(0.3) ? faults.back().time + draw.between(0, 1) : draw.between(first, last);
+    const double time =
+        i > 0 && draw.chance(0.3) ? faults.back().time + draw.between(0, 1) : draw.between(first, last);
     faults.push_back({time, fault, draw.rng.next()});
   }
-  if (faults.empty() && draw.chance(0.5)) faults.push_back({draw.between(first, last), Fault::kStop, draw.rng.next()});
+  if (faults.empty() && draw.chance(0.5))
+    faults.push_back({draw.between(first, last), Fault::kStop, draw.rng.next()});
   return faults;
 }
 
@@ -136,10 +150,13 @@ void happen(Pool& pool, const PlannedFault& planned) {
     case Fault::kSchedulerStall:
       return pool.scheduler.stall(draw.between(0.3, 12));
     case Fault::kSubmit:
-      if (pool.clients.size() <= kMostRuns) submit_run(pool, mix64(planned.seed ^ static_cast<uint64_t>(now)));
+      if (pool.clients.size() <= kMostRuns)
+        submit_run(pool, mix64(planned.seed ^ static_cast<uint64_t>(now)));
       return;
     case Fault::kStop:
       return client.stop();
+    case Fault::kPreempt:
+      return preempt(pool, draw);
   }
 }
 

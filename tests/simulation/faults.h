@@ -35,6 +35,7 @@ enum class Fault : uint8_t {
   kSchedulerStall,  // the process of the scheduler is suspended for a while
   kSubmit,          // another run is submitted
   kStop,            // a user stops a run
+  kPreempt,  // all agents are asked to leave at once; most come back as new agents, some with empty disks
 };
 
 struct FaultName {
@@ -65,6 +66,7 @@ inline constexpr std::array kFaults = {
     FaultName{Fault::kSchedulerStall, "scheduler-stall"},
     FaultName{Fault::kSubmit, "submit"},
     FaultName{Fault::kStop, "stop"},
+    FaultName{Fault::kPreempt, "preempt"},
 };
 
 struct PlannedFault {

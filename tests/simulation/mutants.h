@@ -12,24 +12,25 @@ namespace modelet::simulation {
 
 enum class Mutant : uint8_t {
   kNone,
-  kNoFencingOfAgents,     // the scheduler takes messages of earlier epochs for current ones
-  kNoFencingOfRanks,      // a job accepts messages from ranks of earlier epochs
-  kPruneBeforeStable,     // older snapshots are removed when a newer one is written
-  kSendBeforePersist,     // records are written after the messages were sent
-  kForgetRecords,         // one record in ten is not written
+  kNoFencingOfAgents,  // the scheduler takes messages of earlier epochs for current ones
+  kNoFencingOfRanks,   // a job accepts messages from ranks of earlier epochs
+  kPruneBeforeStable,  // older snapshots are removed when a newer one is written
+  kSendBeforePersist,  // records are written after the messages were sent
+  kForgetRecords,      // one record in ten is not written
   // A repeated event of an agent gets a new number and a new time. One of the two alone would be harmless: an
   // event with a known number is dropped, and so is one with a known text and time.
   kDuplicatesCount,
-  kDuplicatesInSteps,     // a job counts a message twice if it arrives twice
-  kHeldBeforeSent,        // a file counts as held elsewhere before it is there
-  kNothingSentAgain,      // an agent does not repeat its reports after it lost its connection
-  kStopsAreLost,          // Stop reaches no node
-  kTokensAreLost,         // a submission that is sent again cannot be told from a new one
-  kNoRepair,              // a node does not fetch what is damaged on its disk
-  kTasksAreForgotten,     // a scheduler that restarts does not know the tasks that had not ended
-  kTasksAreSwapped,       // a task that is formed anew is another one for its node
-  kGivenUpTasksGoOn,      // Abort does not reach the node of a task
-  kTurnsAreLost,          // the scheduler prefers some runs to others
+  kDuplicatesInSteps,  // a job counts a message twice if it arrives twice
+  kHeldBeforeSent,     // a file counts as held elsewhere before it is there
+  kNothingSentAgain,   // an agent does not repeat its reports after it lost its connection
+  kStopsAreLost,       // Stop reaches no node
+  kTokensAreLost,      // a submission that is sent again cannot be told from a new one
+  kNoRepair,           // a node does not fetch what is damaged on its disk
+  kTasksAreForgotten,  // a scheduler that restarts does not know the tasks that had not ended
+  kTasksAreSwapped,    // a task that is formed anew is another one for its node
+  kGivenUpTasksGoOn,   // Abort does not reach the node of a task
+  kTurnsAreLost,       // the scheduler prefers some runs to others
+  kReleasedTooEarly,   // a node that asks to leave is released at once
 };
 
 struct MutantName {
@@ -53,6 +54,7 @@ inline constexpr std::array kMutants = {
     MutantName{Mutant::kTasksAreSwapped, "tasks-are-swapped"},
     MutantName{Mutant::kGivenUpTasksGoOn, "given-up-tasks-go-on"},
     MutantName{Mutant::kTurnsAreLost, "turns-are-lost"},
+    MutantName{Mutant::kReleasedTooEarly, "released-too-early"},
 };
 
 }  // namespace modelet::simulation

@@ -22,6 +22,7 @@ Node::~Node() {
 }
 
 void Node::start() {
+  is_released_ = false;
   if (is_alive() || has_left_) return;
   born();
   msg::RegisterT self;
@@ -34,6 +35,7 @@ void Node::start() {
   self.memory_gbps = 10;
   self.data_endpoint = address_ + ":*";
   self.holder_endpoint = address_ + ":7001";
+  self.protocol = msg::kControlVersion;
   core_ = std::make_unique<agent::AgentCore>(self);
   snapshots_ = std::make_unique<SnapshotNode>(
       SnapshotSurroundings{pool_.world, pool_.network, *this, disk_, name_,
@@ -50,6 +52,7 @@ void Node::start() {
 
 void Node::connected() { handle(agent::ConnectionLost{}); }
 void Node::received(const msg::FromSchedulerMessage& message) {
+  is_released_ = is_released_ || std::holds_alternative<msg::ReleasedT>(message);
   repeats_ = std::holds_alternative<msg::RegisteredT>(message);
   handle(agent::FromScheduler{message});
   repeats_ = false;
@@ -110,7 +113,7 @@ void Node::carry_out(const agent::EndAgent& action) {
   end_process(false);
   if (action.why == agent::EndAgent::Why::kLeft) {
     has_left_ = true;
-    if (!disk_stays_) disk_.lose_all();
+    if (!disk_stays_) is_released_ ? disk_.give_away() : disk_.lose_all();
     if (pool_.is_calm) pool_.world.after(kRestart, [this] { come_back(); });
   } else {
     pool_.world.after(kRestart, [this] { start(); });

@@ -59,6 +59,7 @@ class Node : public ControlEnd, public Holder, public RankHost {
   void carry_out(const agent::DropSnapshots& action) { snapshots_->stable(action.run, action.step); }
   void carry_out(const agent::AdmitHolders& action) { snapshots_->admit(action.message); }
   void carry_out(const agent::StoreAt&) {}
+  void carry_out(const agent::SaveSnapshots&) { snapshots_->leave(); }
   void carry_out(const agent::AgentLog& action);
   void carry_out(const agent::EndAgent& action);
   void end_process(bool silently);
@@ -71,6 +72,7 @@ class Node : public ControlEnd, public Holder, public RankHost {
   std::shared_ptr<Job> job_;
   uint64_t ticks_ = 0;
   bool is_lost_ = false, has_left_ = false, disk_stays_ = true, has_begun_ = false, repeats_ = false;
+  bool is_released_ = false;  // the scheduler needs nothing of it any more
 };
 
 }  // namespace modelet::simulation

@@ -8,7 +8,8 @@
 namespace modelet::simulation {
 namespace {
 
-constexpr double kHeartbeat = 1, kStopGrace = 20, kHoldGrace = 60, kOlderAfter = 10, kLeftOut = 60, kRestarted = 3;  // seconds
+constexpr double kHeartbeat = 1, kStopGrace = 20, kHoldGrace = 60, kOlderAfter = 10, kLeftOut = 60,
+                 kRestarted = 3;  // seconds
 constexpr double kForgottenShare = 0.1;
 
 }  // namespace
@@ -61,7 +62,8 @@ void SchedulerProcess::start() {
   if (pool_.mutant == Mutant::kTasksAreForgotten)
     std::erase_if(records.runs, [](const scheduler::RunRecord& run) {
       const auto text = nlohmann::json::parse(run.text);
-      return text.contains("parent") && !scheduler::has_ended(static_cast<msg::RunState>(text.at("state").get<int>()));
+      return text.contains("parent") &&
+             !scheduler::has_ended(static_cast<msg::RunState>(text.at("state").get<int>()));
     });
   core_ = std::make_unique<scheduler::Core>(options, records);
   pool_.world.note("the scheduler starts");
@@ -111,7 +113,8 @@ void SchedulerProcess::handle(const scheduler::Event& event) {
 
 void SchedulerProcess::carry_out(std::vector<scheduler::Action> actions) {
   const bool persists = !actions.empty() && std::holds_alternative<scheduler::Persist>(actions.front());
-  if (persists && pool_.mutant == Mutant::kSendBeforePersist) std::rotate(actions.begin(), actions.begin() + 1, actions.end());
+  if (persists && pool_.mutant == Mutant::kSendBeforePersist)
+    std::rotate(actions.begin(), actions.begin() + 1, actions.end());
   for (const scheduler::Action& action : actions) {
     const bool counts =
         std::holds_alternative<scheduler::Persist>(action) || std::holds_alternative<scheduler::Send>(action);
@@ -123,8 +126,10 @@ void SchedulerProcess::carry_out(std::vector<scheduler::Action> actions) {
 
 // Changes what a node is told about its task, as if the scheduler had made a mistake.
 bool SchedulerProcess::mutate(msg::FromSchedulerMessage& message) const {
-  if (const auto* abort = std::get_if<msg::AbortT>(&message); abort && pool_.mutant == Mutant::kGivenUpTasksGoOn)
-    return std::ranges::none_of(core_->runs(), [&](const auto& run) { return run.run == abort->run && run.parent != 0; });
+  if (const auto* abort = std::get_if<msg::AbortT>(&message);
+      abort && pool_.mutant == Mutant::kGivenUpTasksGoOn)
+    return std::ranges::none_of(core_->runs(),
+                                [&](const auto& run) { return run.run == abort->run && run.parent != 0; });
   auto* prepare = std::get_if<msg::PrepareT>(&message);
   if (prepare && pool_.mutant == Mutant::kTasksAreSwapped && !prepare->division.empty() && prepare->epoch > 1)
     prepare->name.back() = prepare->name.back() == '0' ? '1' : '0';
@@ -139,7 +144,9 @@ void SchedulerProcess::carry_out(const scheduler::Send& original) {
   if (!pool_.network.send(action.peer, action.message)) gone_.push_back(action.peer);
 }
 
-void SchedulerProcess::carry_out(const scheduler::Log& action) { pool_.world.note("scheduler: {}", action.text); }
+void SchedulerProcess::carry_out(const scheduler::Log& action) {
+  pool_.world.note("scheduler: {}", action.text);
+}
 
 void SchedulerProcess::carry_out(const scheduler::PlanRequest& action) {
   post(pool_.world.between(0.01, 0.5), [this, answer = scheduler::carry_out(action)] { handle(answer); });
@@ -155,8 +162,10 @@ void SchedulerProcess::received(const std::string& peer, const msg::ToSchedulerM
   if (const auto* arrival = std::get_if<msg::RegisterT>(&message)) pool_.promises.returned(arrival->name);
   if (std::holds_alternative<msg::LeaveT>(message))
     if (const Node* node = pool_.node_of_peer(peer)) pool_.promises.announced(node->name());
-  if (pool_.mutant == Mutant::kNoFencingOfAgents) return handle(scheduler::Received{peer, without_fence(message)});
-  if (const auto* event = std::get_if<msg::RunEventT>(&message); event && pool_.mutant == Mutant::kDuplicatesCount)
+  if (pool_.mutant == Mutant::kNoFencingOfAgents)
+    return handle(scheduler::Received{peer, without_fence(message)});
+  if (const auto* event = std::get_if<msg::RunEventT>(&message);
+      event && pool_.mutant == Mutant::kDuplicatesCount)
     return handle(scheduler::Received{peer, as_new(*event)});
   if (const auto* submit = std::get_if<msg::SubmitT>(&message);
       submit && pool_.mutant == Mutant::kTokensAreLost) {
@@ -164,12 +173,15 @@ void SchedulerProcess::received(const std::string& peer, const msg::ToSchedulerM
     other.token = 0;
     return handle(scheduler::Received{peer, std::move(other)});
   }
-  if (const auto* submit = std::get_if<msg::SubmitT>(&message); submit && pool_.mutant == Mutant::kTurnsAreLost) {
+  if (const auto* submit = std::get_if<msg::SubmitT>(&message);
+      submit && pool_.mutant == Mutant::kTurnsAreLost) {
     msg::SubmitT preferred = *submit;
     preferred.priority = static_cast<int32_t>(submit->token);
     return handle(scheduler::Received{peer, std::move(preferred)});
   }
   if (const auto* stop = std::get_if<msg::StopRunT>(&message)) pool_.promises.asked_to_stop(stop->run);
+  if (std::holds_alternative<msg::LeaveRequestT>(message) && pool_.mutant == Mutant::kReleasedTooEarly)
+    pool_.network.send(peer, msg::ReleasedT{});
   handle(scheduler::Received{peer, message});
 }
 
@@ -186,7 +198,10 @@ msg::ToSchedulerMessage SchedulerProcess::without_fence(msg::ToSchedulerMessage 
   std::map<uint64_t, uint32_t> epochs;
   for (const msg::RunStatusT& run : core_->runs()) epochs[run.run] = run.epoch;
   const auto change = [&](auto& table) {
-    if constexpr (requires { table.run; table.epoch; })
+    if constexpr (requires {
+                    table.run;
+                    table.epoch;
+                  })
       if (const auto found = epochs.find(table.run); found != epochs.end()) table.epoch = found->second;
   };
   if (!std::holds_alternative<msg::RegisterT>(message)) std::visit(change, message);
@@ -197,7 +212,8 @@ std::vector<comm::Snapshot> SchedulerProcess::files_of(uint64_t run) {
   std::vector<comm::Snapshot> snapshots;
   msg::FindRunFilesT find;
   find.run = run;
-  for (const scheduler::Action& action : core_->handle(pool_.world.now() + 1, scheduler::Received{"nobody", find}))
+  for (const scheduler::Action& action :
+       core_->handle(pool_.world.now() + 1, scheduler::Received{"nobody", find}))
     if (const auto* send = std::get_if<scheduler::Send>(&action))
       if (const auto* files = std::get_if<msg::RunFilesT>(&send->message))
         for (const auto& table : files->snapshots) snapshots.push_back(msg::snapshot_of(*table));

@@ -50,7 +50,9 @@ class SchedulerProcess : public ControlServer, public Holder {
   bool offered(uint64_t run, uint64_t, const comm::ContentId& content) override {
     return has_store_ && disk_.write(run, content);
   }
-  bool gives(const comm::ContentId& content, const std::string&) const override { return disk_.read(content); }
+  bool gives(const comm::ContentId& content, const std::string&) const override {
+    return disk_.read(content);
+  }
 
  private:
   void handle(const scheduler::Event& event);
@@ -62,6 +64,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   void carry_out(const scheduler::PlanRequest& action);
   void carry_out(const scheduler::ForgetPlan&) {}
   void carry_out(const scheduler::ReadLog&) {}
+  void carry_out(const scheduler::LetIn&) {}  // pools of the simulation have no keys
   void carry_out(const scheduler::Persist& action);
   bool mutate(msg::FromSchedulerMessage& message) const;  // false: it is lost
   msg::RunEventT as_new(msg::RunEventT event);

@@ -1,9 +1,9 @@
+#include "tests/simulation/snapshot_node.h"
+
 #include <algorithm>
 #include <limits>
 #include <utility>
 #include <variant>
-
-#include "tests/simulation/snapshot_node.h"
 
 namespace modelet::simulation {
 namespace {
@@ -76,6 +76,11 @@ void SnapshotNode::stable(uint64_t run, uint64_t step) {
   own_.stable(run, step);
   for (const comm::ContentId& file : held_.forget_before(run, step)) removals_.forget(file);
   forget();
+}
+
+void SnapshotNode::leave() {
+  own_.leave();
+  work();
 }
 
 void SnapshotNode::admit(const msg::AdmitT& message) {

@@ -41,6 +41,7 @@ class SnapshotNode {
              std::function<void(bool)> done);
   void take(uint64_t step, bool keep, const std::vector<comm::SnapshotFile>& files);
   void stable(uint64_t run, uint64_t step);
+  void leave();
   void admit(const msg::AdmitT& message);
   // Only nodes that the scheduler has named may fetch files.
   bool admits(const std::string& node) const {

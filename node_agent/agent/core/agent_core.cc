@@ -11,6 +11,7 @@ namespace {
 namespace msg = comm::control;
 
 constexpr double kRegisterInterval = 0.2;  // seconds between two attempts
+constexpr double kPendingInterval = 2;     // the same while it waits to be let in
 constexpr double kAbortGrace = 10;         // seconds in which an aborted job must end when the agent leaves
 constexpr size_t kMostRuns = 1024;         // runs whose epochs are remembered
 constexpr auto kIsLeaving = "the agent is leaving";
@@ -57,7 +58,7 @@ void AgentCore::on(const Tick& tick) {
     return act(
         EndAgent{EndAgent::Why::kStuck, "the run does not end; the process does", leaving_->comes_back});
   leave_if_free();
-  if (now_ >= next_beat_ && !ended_) beat(tick.step);
+  if (now_ >= next_beat_ && !ended_) beat(tick);
 }
 
 void AgentCore::on(const ConnectionLost&) {
@@ -78,13 +79,15 @@ void AgentCore::name_work(Message& message) const {
   }
 }
 
-void AgentCore::beat(uint64_t step) {
+void AgentCore::beat(const Tick& tick) {
   if (node_ == 0) return register_now();
   msg::HeartbeatT beat;
   beat.node = node_;
   name_work(beat);
-  if (!next_ && beat.run != 0) beat.step = step;
+  if (!next_ && beat.run != 0) beat.step = tick.step;
   beat.number = ++beats_;
+  beat.disk_free_bytes = tick.disk_free_bytes;
+  beat.suspended = tick.suspended;
   next_beat_ = now_ + heartbeat_;
   act(Send{std::move(beat)});
 }
@@ -119,6 +122,7 @@ void AgentCore::on(const msg::RegisteredT& message) {
   next_beat_ = std::min(next_beat_, now_ + heartbeat_);
   if (std::exchange(store_port_, message.data_port) != message.data_port) act(StoreAt{message.data_port});
   if (!is_new) return;
+  waits_for_.clear();
   next_beat_ = now_;  // the heartbeat confirms what follows
   log(fmt::format("registered as '{}'", self_.name));
   outbox_.for_each([this](const msg::ToSchedulerMessage& kept) { act(Send{kept}); });
@@ -132,6 +136,13 @@ void AgentCore::on(const msg::AliveT& message) {
 }
 
 void AgentCore::on(const msg::RegisterAgainT&) { on(ConnectionLost{}); }
+
+void AgentCore::on(const msg::PendingT& message) {
+  if (node_ != 0) return ignore("a request to wait");
+  next_beat_ = now_ + kPendingInterval;
+  if (std::exchange(waits_for_, message.reason) != message.reason)
+    log(fmt::format("{}. This agent waits, and asks again", message.reason), true);
+}
 
 void AgentCore::on(const msg::RefusedT& message) {
   if (!leaving_) return act(EndAgent{EndAgent::Why::kRefused, message.reason});
@@ -303,6 +314,7 @@ void AgentCore::on(const AskedToLeave& event) {
     leaving_ = Leaving{.deadline = deadline, .reason = event.reason, .comes_back = event.comes_back};
     log(fmt::format("asked to leave ({}){}", event.reason,
                     job_ ? ": works on until the run can go on without it" : ""));
+    act(SaveSnapshots{});
   } else {
     leaving_->deadline = std::min(deadline, leaving_->deadline);
     leaving_->comes_back = leaving_->comes_back && event.comes_back;

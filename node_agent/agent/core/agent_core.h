@@ -16,6 +16,7 @@
 //   and epoch it works. Once registered, it sends again what may not have arrived
 //   (node_agent/agent/core/outbox.h). Only if the scheduler comes back as another pool does nobody need the job:
 //   then it ends without a report.
+// - An agent that the scheduler does not let in waits, and asks again.
 // - If it is asked to leave, the agent tells the scheduler and works on until it is released or its time is
 //   over. Then its job is aborted. A free agent whose scheduler is away leaves at once. A free agent stays,
 //   until its time is over, while it is still sending files of snapshots.
@@ -47,6 +48,9 @@ namespace modelet::agent {
 struct Tick {
   uint64_t step = 0;        // steps that the job has completed; 0: no job
   bool is_sending = false;  // files of snapshots are on their way to other nodes
+  // As in Heartbeat.
+  uint64_t disk_free_bytes = 0;
+  std::string suspended = {};
 };
 struct FromScheduler {
   comm::control::FromSchedulerMessage message;
@@ -100,6 +104,8 @@ struct AdmitHolders {
 struct StoreAt {
   uint16_t port = 0;
 };
+// The newest snapshots of this node go to the scheduler's store as well.
+struct SaveSnapshots {};
 struct AgentLog {
   bool is_warning = false;
   std::string text;
@@ -112,7 +118,7 @@ struct EndAgent {
   bool comes_back = false;
 };
 using AgentAction = std::variant<Send, PrepareJob, StartJob, StopJob, AbortJob, DropSnapshots, AdmitHolders,
-                                 StoreAt, AgentLog, EndAgent>;
+                                 StoreAt, SaveSnapshots, AgentLog, EndAgent>;
 
 class AgentCore {
  public:
@@ -156,6 +162,7 @@ class AgentCore {
   void on(const comm::control::AliveT& message);
   void on(const comm::control::RegisterAgainT& message);
   void on(const comm::control::RefusedT& message);
+  void on(const comm::control::PendingT& message);
   void on(const comm::control::PrepareT& message);
   void on(const comm::control::StartT& message);
   void on(const comm::control::StopT& message);
@@ -175,7 +182,7 @@ class AgentCore {
   template <class Other>
   void on_job(const Other&) {}
 
-  void beat(uint64_t step);
+  void beat(const Tick& tick);
   void register_now();
   template <class Message>
   void name_work(Message& message) const;
@@ -223,6 +230,7 @@ class AgentCore {
   std::optional<Leaving> leaving_;
   double ending_since_ = 0;  // when the leaving agent began to wait for its aborted job; 0: it does not
   bool is_sending_ = false, ended_ = false;
+  std::string waits_for_;  // what the scheduler said last of an agent that it does not let in yet
   LogLimit ignored_;
 };
 

@@ -1,4 +1,4 @@
-// The verbs for the nodes of a pool: nodes, drain.
+// The verbs for the nodes of a pool: nodes, drain, approve.
 #pragma once
 
 namespace CLI {

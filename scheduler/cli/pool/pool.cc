@@ -15,6 +15,7 @@
 #include "base/system/file.h"
 #include "base/system/process.h"
 #include "scheduler/cli/options/output.h"
+#include "scheduler/cli/pool/launch.h"
 #include "scheduler/cli/pool/nodes.h"
 #include "scheduler/cli/pool/pool_options.h"
 #include "scheduler/cli/pool/runs.h"
@@ -137,6 +138,7 @@ void add_pool_verbs(CLI::App& app) {
   add_run_verbs(app);
   add_node_verbs(app);
   add_top_verb(app);
+  add_launch_verb(app);
 }
 
 }  // namespace modelet::cli

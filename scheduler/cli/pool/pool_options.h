@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/control/control.h"
 #include "scheduler/cli/options/arguments.h"
@@ -16,11 +17,13 @@ namespace modelet::cli {
 struct PoolOptions {
   ExperimentArguments experiment;
   std::string scheduler, key, scheduler_key, name, node, out, resume;
+  std::vector<std::string> peers = {};
   uint32_t nodes = 0;
   int32_t priority = 0;
   uint64_t run = 0;
   double patience = kPatienceSeconds;
-  bool json = false, wait = false, watch = false, follow = false, undo = false, insecure = false;
+  bool json = false, pending = false, wait = false, watch = false, follow = false, undo = false,
+       insecure = false;
 
   comm::control::SchedulerAddress address() const;
 };

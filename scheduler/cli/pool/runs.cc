@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/text/printable.h"
 #include "scheduler/cli/options/arguments.h"
@@ -48,6 +49,7 @@ std::string minute_of(const std::string& time) {
 std::string detail_text(const RunStatusT& run) {
   std::string text = run.detail;
   const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (run.queue_place > 0) add(fmt::format("place {} in the queue", run.queue_place));
   if (run.seconds_left > 0 && !scheduler::has_ended(run.state))
     add(fmt::format("about {:.0f} s left", run.seconds_left));
   if (!run.straggler.empty())
@@ -61,6 +63,7 @@ std::string detail_text(const RunStatusT& run) {
 
 void list(const PoolOptions& options) {
   auto list = PoolClient(options.address()).list();
+  if (list.forgets) log_warning("this scheduler keeps nothing: all runs end with it. Start it with --state to change that");
   // Tasks come below their run.
   std::ranges::stable_sort(list.runs, {},
                            [](const auto& run) { return run->parent == 0 ? run->run : run->parent; });

@@ -61,6 +61,11 @@ bool Pool::is_there(const std::string& holder) const {
   return holder.empty() ? options.data_port != 0 : node_ids.contains(holder);
 }
 
+bool Pool::will_stay(const std::string& holder) const {
+  const auto found = node_ids.find(holder);
+  return holder.empty() ? is_there(holder) : found != node_ids.end() && !nodes.at(found->second).leaving;
+}
+
 std::vector<std::unique_ptr<comm::control::HolderT>> Pool::holders(
     const std::set<std::string>& wanted) const {
   using comm::control::HolderT;

@@ -34,7 +34,9 @@ struct CoreOptions {
   uint32_t most_recoveries = 10;  // of one run from the same step
   double left_out = 600;          // seconds for which a run does without a node that cannot work for it
   size_t max_nodes = 1024;
-  size_t max_names = 64;        // of nodes for each key
+  size_t max_names = 64;                                      // of nodes for each key
+  size_t max_newcomers = 256, max_newcomers_of_address = 64;  // that wait to be let in
+  double lost_shown = 86400;                                  // seconds for which a lost node is still shown
   size_t max_runs = 1000;       // kept; to accept a new one, the oldest that has ended is forgotten
   size_t max_run_events = 256;  // kept for each run, for clients that begin to watch later
   uint64_t max_run_event_bytes = uint64_t{1} << 20;  // the same
@@ -74,14 +76,22 @@ struct ReadLog {
   bool has_ended = false;   // whether the run has
   uint64_t last_event = 0;  // number of the last event of the run
 };
+// To be let in: the key is added to the allow-list as an agent's. With a secret, only if an invitation has it. Answered
+// by the event LetInDone.
+struct LetIn {
+  std::string asker;  // the connection that waits for the answer
+  std::string key, name;
+  std::string secret;  // of an invitation; empty: an administrator lets it in
+};
 // A PlanRequest is answered later by the event Planned, unless ForgetPlan withdraws it before the planner
 // begins it.
-using Action = std::variant<Send, Log, PlanRequest, ForgetPlan, Persist, ReadLog>;
+using Action = std::variant<Send, Log, PlanRequest, ForgetPlan, Persist, ReadLog, LetIn>;
 
 // An agent that is registered.
 struct Node {
   std::string peer;
-  std::string key;  // that registered it, as the allow-list names it; empty in a pool without keys
+  std::string address;  // of its machine, taken from the connection; empty: unknown
+  std::string key;      // that registered it, as the allow-list names it; empty in a pool without keys
   comm::control::RegisterT info;
   double last_seen = 0;
   double challenged = 0;     // when another agent asked for its name; 0: none has
@@ -93,12 +103,15 @@ struct Node {
   double bound_since = 0;
   bool confirmed = false;  // a heartbeat has named the run
   bool leaving = false;    // it asks to leave
-  bool released = false;   // it may leave now
-  bool draining = false;   // an administrator has drained it
+  std::string leaves_why;
+  bool released = false;  // it may leave now
+  bool draining = false;  // an administrator has drained it
   uint64_t step = 0;
-  StepSeconds times;            // as last reported
-  uint64_t last_event = 0;      // number of its last event of a run
-  uint64_t last_heartbeat = 0;  // number
+  StepSeconds times;             // as last reported
+  uint64_t disk_free_bytes = 0;  // as last reported; 0: not known
+  std::string suspended;         // why it has fewer threads than it offered
+  uint64_t last_event = 0;       // number of its last event of a run
+  uint64_t last_heartbeat = 0;   // number
   // How many bytes of its log it may send at once, as of the second `log_room_at`.
   double log_room = 0, log_room_at = 0;
 
@@ -110,6 +123,18 @@ struct Node {
   bool is_free() const { return run == 0 && planned_for == 0 && stray == 0 && is_willing(); }
   void bind(uint64_t to, uint32_t of_epoch, double now);
   void release();
+};
+
+// A node that was lost, as it was then.
+struct LostNode {
+  comm::control::NodeStatusT status;
+  double since = 0;
+};
+
+// An agent that waits to be let in: the allow-list does not have its key. What it says of itself may be wrong.
+struct Newcomer {
+  std::string peer, name, address;
+  double since = 0, last_seen = 0;
 };
 
 // The name of a node belongs to the key that first registered it, even while no node has the name. So no
@@ -145,7 +170,8 @@ struct Pool {
   void remove(uint64_t node);
   // end(): there is none.
   std::map<uint64_t, Node>::iterator node_named(const std::string& name);
-  bool is_there(const std::string& holder) const;  // whether it can be asked for files; "" is the store
+  bool is_there(const std::string& holder) const;   // whether it can be asked for files; "" is the store
+  bool will_stay(const std::string& holder) const;  // is there, and does not ask to leave
   Snapshots::IsThere there() const {
     return [this](const std::string& holder) { return is_there(holder); };
   }
@@ -177,9 +203,11 @@ struct Pool {
   uint64_t losses = 0;      // of nodes; a node that leaves is not lost
   uint64_t next_node = 1, next_run = 1, next_plan = 1;
   std::map<uint64_t, Node> nodes;
-  std::map<std::string, uint64_t> node_ids;  // by name
-  std::map<std::string, Name> names;         // empty in a pool without keys
-  std::set<std::string> drained;             // names of drained nodes, also of those that are away
+  std::map<std::string, uint64_t> node_ids;   // by name
+  std::map<std::string, Name> names;          // empty in a pool without keys
+  std::map<std::string, LostNode> lost;       // by name, for a day
+  std::map<std::string, Newcomer> newcomers;  // by public key
+  std::set<std::string> drained;              // names of drained nodes, also of those that are away
   std::map<uint64_t, Run> runs;
   Accounts accounts;
   // The consequences of the event being handled:

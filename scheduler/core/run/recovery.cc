@@ -194,14 +194,15 @@ bool Run::can_be_moved(const Pool& pool) const {
   return last != nullptr && last->step >= step_;
 }
 
-// While the run waits for nodes, it needs only nodes that have a file which no other node has.
+// While the run waits for nodes, it needs only nodes that have a file which nobody has who stays. Several that leave
+// together bring their files to the store first; without one they wait for others as long as they may.
 bool Run::needs_files_of(const Pool& pool, const std::string& node) const {
   const bool is_forming = state_ == RunState::Forming || state_ == RunState::Recovering;
   if ((!is_forming && state_ != RunState::Waiting) || snapshots_.newest() == nullptr) return false;
   return std::ranges::any_of(snapshots_.newest()->files, [&](const comm::SnapshotFile& file) {
     if (std::ranges::find(file.holders, node) == file.holders.end()) return false;
     return is_forming || std::ranges::none_of(file.holders, [&](const std::string& holder) {
-             return holder != node && pool.is_there(holder);
+             return holder != node && pool.will_stay(holder);
            });
   });
 }

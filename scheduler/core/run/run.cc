@@ -348,6 +348,7 @@ msg::RunStatusT Run::status(double now) const {
   }
   if (status.stable_step > 0 && !has_ended(state_)) status.stable_seconds = now - stable_at_;
   status.repeated_steps = repeated_steps_;
+  if (is_waiting()) status.queue_place = queue_place_;
   if (!results_.empty()) {
     status.tasks = static_cast<uint32_t>(results_.size());
     status.tasks_done = tally_.done;

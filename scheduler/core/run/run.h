@@ -80,6 +80,7 @@ class Run {
   // Requests a plan with free nodes. There must be wanted_nodes() of them.
   void place(Pool& pool);
   void explain_wait(const std::string& why);
+  void set_queue_place(uint32_t place) { queue_place_ = place; }  // 0: it does not wait
   void planned(Pool& pool, const Planned& answer);
   // Of a member of its group.
   void prepared(Pool& pool, const Member& member, const comm::control::PreparedT& message);
@@ -254,6 +255,7 @@ class Run {
   bool user_error_ = false;  // it failed because of something that the user can correct
   uint64_t step_ = 0;
 
+  uint32_t queue_place_ = 0;
   uint64_t parent_ = 0;
   uint32_t task_ = 0;
   bool sibling_has_run_ = false;  // a task of the same run, so its experiment and its data are sound

@@ -76,11 +76,41 @@ TEST(Control, AMessageOfTheOtherDirectionIsRefused) {
   EXPECT_THROW(decode_from_scheduler(bytes_of(encode(ToSchedulerMessage(LeaveT{})))), FormatError);
 }
 
+// The version that is written in the bytes of a message.
+uint16_t stamped(const ToSchedulerMessage& message) {
+  return flatbuffers::GetRoot<ToScheduler>(encode(message).data())->version();
+}
+
+// Programs of the release before accept 9 only, and neither know nor get the newer messages.
+TEST(Control, MessagesThatTheReleaseBeforeKnowsHaveItsVersion) {
+  for (const ToSchedulerMessage& message : test::messages_to_scheduler()) {
+    const bool is_new =
+        std::holds_alternative<ApproveNodeT>(message) || std::holds_alternative<EnrolT>(message);
+    EXPECT_EQ(stamped(message), is_new ? kControlVersion : kOldestControlVersion) << message.index();
+  }
+  for (const FromSchedulerMessage& message : test::messages_from_scheduler()) {
+    const bool is_new =
+        std::holds_alternative<PendingT>(message) || std::holds_alternative<EnrolledT>(message);
+    EXPECT_EQ(flatbuffers::GetRoot<FromScheduler>(encode(message).data())->version(),
+              is_new ? kControlVersion : kOldestControlVersion)
+        << message.index();
+  }
+}
+
+// As an agent of the release before registers: without the newer fields.
+TEST(Control, MessagesOfTheOldestVersionAreAccepted) {
+  const auto message = decode_to_scheduler(bytes_of(scheduler::test::register_as(kOldestControlVersion)));
+  EXPECT_EQ(std::get<RegisterT>(message).name, "other");
+  EXPECT_EQ(std::get<RegisterT>(message).protocol, 0);
+  EXPECT_TRUE(std::holds_alternative<AliveT>(
+      decode_from_scheduler(bytes_of(encode(FromSchedulerMessage(AliveT{}), kOldestControlVersion)))));
+}
+
 TEST(Control, AnotherVersionIsRefusedWithBothNumbers) {
-  for (const int version : {kControlVersion - 1, kControlVersion + 1}) {
-    const std::string text =
-        fmt::format("control message of version {}, this program speaks {}: use the same release everywhere",
-                    version, kControlVersion);
+  for (const int version : {kOldestControlVersion - 1, kControlVersion + 1}) {
+    const std::string text = fmt::format(
+        "control message of version {}, this program speaks {} to {}: use releases that follow each other",
+        version, kOldestControlVersion, kControlVersion);
     const auto theirs = static_cast<uint16_t>(version);
     EXPECT_EQ(error_of([&] { decode_to_scheduler(bytes_of(scheduler::test::register_as(theirs))); }), text);
     const std::string answer = encode(FromSchedulerMessage(AliveT{}), theirs);

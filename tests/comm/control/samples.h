@@ -42,7 +42,13 @@ inline control::RunStatusT status() {
 }
 
 inline control::NodeStatusT node() {
-  return {{}, "a", "1.0", 2, uint64_t{4} << 30, 50, 10, 3, 12, 0.5, 0.1, 0.2, 90, true};
+  control::NodeStatusT node{{}, "a", "1.0", 2, uint64_t{4} << 30, 50, 10, 3, 12, 0.5, 0.1, 0.2, 90, true};
+  node.state = control::NodeState::Draining;
+  node.why = "an administrator drained it";
+  node.address = "10.0.0.1";
+  node.suspended = "its owner is there";
+  node.key = std::string(64, 'a');
+  return node;
 }
 
 inline comm::Snapshot snapshot() {
@@ -69,8 +75,9 @@ inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
                                       "key",
                                       "fetch",
                                       3,
-                                      1});
-  all.emplace_back(control::HeartbeatT{{}, 1, 3, 12, 1, 77});
+                                      1,
+                                      control::kControlVersion});
+  all.emplace_back(control::HeartbeatT{{}, 1, 3, 12, 1, 77, uint64_t{1} << 30, "others want 2 of 4 cores"});
   all.emplace_back(control::PreparedT{{}, 3, 1, "tcp://10.0.0.1:9", 1 << 20, "key"});
   all.emplace_back(control::RunEventT{{}, 3, R"({"event": "progress", "step": 12})", 1, 4});
   all.emplace_back(control::RunDoneT{{}, 3, 1, control::Outcome::Failed, 12, "a peer is gone", false, true});
@@ -85,7 +92,7 @@ inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
   submit.token = 99;
   all.emplace_back(std::move(submit));
   all.emplace_back(control::ListRunsT{});
-  all.emplace_back(control::ListNodesT{});
+  all.emplace_back(control::ListNodesT{{}, true});
   all.emplace_back(control::WatchT{{}, 3});
   all.emplace_back(control::StopRunT{{}, 3});
   all.emplace_back(control::FindDataPortT{});
@@ -105,6 +112,8 @@ inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
   all.emplace_back(control::DrainNodeT{{}, "node", true});
   all.emplace_back(control::FindRunFilesT{{}, 3});
   all.emplace_back(control::FindRunLogT{{}, 3, "node", 5});
+  all.emplace_back(control::ApproveNodeT{{}, "node"});
+  all.emplace_back(control::EnrolT{{}, "node", {1, 2, 3, 4}});
   return all;
 }
 
@@ -164,6 +173,8 @@ inline std::vector<control::FromSchedulerMessage> messages_from_scheduler() {
   admit.holders = samples::holders();
   admit.epoch = 2;
   all.emplace_back(std::move(admit));
+  all.emplace_back(control::PendingT{{}, "waits to be let in"});
+  all.emplace_back(control::EnrolledT{{}, "node"});
   return all;
 }
 

@@ -451,7 +451,8 @@ TEST_F(CurveTest, AKeyMayMakeOnlySoManyConnectionsASecond) {
   zmq::socket_t pull(context, zmq::socket_type::pull);
   const auto gate = std::make_unique<Authenticator>(context, pull, "test");
   use_curve_server(pull, scheduler_);
-  gate->open({.made_at_once = 3, .made_per_second = 1e-6}, [](const std::string&) { return ""; });
+  gate->open({.made_at_once = 3, .made_per_second = 1e-6},
+             [](const std::string&) { return Authenticator::Verdict{}; });
   pull.bind("tcp://127.0.0.1:*");
   zmq::context_t others;
   std::vector<zmq::socket_t> sockets;

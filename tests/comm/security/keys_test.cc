@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -73,11 +74,34 @@ TEST_F(KeysTest, AKeyFileIsReplacedOnlyOnRequest) {
 TEST_F(KeysTest, AKeyThatOthersMayReadIsRefused) {
   const fs::path path = folder_ / "a.key";
   write_key_file(path, make_key_pair(), false);
-  for (const auto perms : {fs::perms::group_read, fs::perms::others_read, fs::perms::group_write}) {
+  for (const auto perms : {fs::perms::others_read, fs::perms::group_write}) {
     fs::permissions(path, fs::perms::owner_read | perms);
     EXPECT_THAT(key_refusal([&] { read_key_file(path); }),
                 AllOf(HasSubstr(path.string()), HasSubstr("chmod 600")));
   }
+}
+
+// As secrets of containers come: root's, and readable for a group of the program.
+TEST_F(KeysTest, AGroupOfThisProcessMayReadAKeyOfRootOrItsOwn) {
+  const fs::path path = folder_ / "a.key";
+  write_key_file(path, make_key_pair(), false);
+  ASSERT_EQ(::chown(path.c_str(), static_cast<uid_t>(-1), ::getegid()), 0);
+  const auto is_taken = [&](mode_t mode) {
+    EXPECT_EQ(::chmod(path.c_str(), mode), 0);
+    return key_refusal([&] { read_key_file(path); }) == "accepted";
+  };
+  EXPECT_TRUE(is_taken(0440));
+  EXPECT_TRUE(is_taken(0640));
+  EXPECT_FALSE(is_taken(0660));
+  EXPECT_FALSE(is_taken(0444));
+  EXPECT_FALSE(is_taken(0404));
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  constexpr gid_t kStrangers = 54321;
+  ASSERT_EQ(::chown(path.c_str(), 0, kStrangers), 0);
+  EXPECT_FALSE(is_taken(0440));
+  EXPECT_TRUE(is_taken(0400));
+  ASSERT_EQ(::chown(path.c_str(), 54321, ::getegid()), 0);
+  EXPECT_FALSE(is_taken(0440)) << "its owner is neither root nor this user";
 }
 
 TEST_F(KeysTest, WhatIsNoKeyFileIsRefusedWithoutShowingIt) {
@@ -126,22 +150,48 @@ TEST_F(KeysTest, TheAllowListKnowsRolesAndNames) {
   EXPECT_EQ(list.find("").role, Role::kNobody);
 }
 
-TEST_F(KeysTest, AWrongLineOfTheAllowListIsNamed) {
-  const std::string key = make_key_pair().public_key, other = make_key_pair().public_key;
-  const std::string good = "agent " + key + " a\n";
+// One mistake of an editor must not shut everybody out.
+TEST_F(KeysTest, AWrongLineOfTheAllowListIsNamedAndTheOthersCount) {
+  const std::string key = make_key_pair().public_key, other = make_key_pair().public_key,
+                    last = make_key_pair().public_key;
   for (const std::string& line :
-       {"boss " + key + " b", "agent " + other, "agent " + other + " two words",
+       {"boss " + other + " b", "agent " + other, "agent " + other + " two words",
         "agent " + other.substr(1) + " b", "user " + key + " b", "user " + other + " a", std::string("agent"),
         "user " + other + " " + std::string(65, 'n'), "user " + other + " \x1b[2J"}) {
-    const fs::path path = write("allowed", good + "# comment\n" + line + "\n");
-    EXPECT_THAT(key_refusal([&] { AllowList list(path); }), HasSubstr(path.string() + ":3")) << line;
+    const fs::path path =
+        write("allowed", "agent " + key + " a\n# comment\n" + line + "\nuser " + last + " z\n");
+    testing::internal::CaptureStdout();
+    AllowList list(path);
+    EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr(path.string() + ":3")) << line;
+    EXPECT_EQ(list.find(key).role, Role::kAgent) << line;
+    EXPECT_EQ(list.find(key).name, "a") << line;
+    EXPECT_EQ(list.find(other).role, Role::kNobody) << line;
+    EXPECT_EQ(list.find(last).role, Role::kUser) << line;
   }
   AllowList longest(write("allowed", "user " + other + " " + std::string(64, 'n')));
   EXPECT_EQ(longest.find(other).name.size(), 64);
   EXPECT_THAT(key_refusal([&] { AllowList list(folder_ / "none"); }), HasSubstr("agent KEY NAME"));
 }
 
-TEST_F(KeysTest, TheAllowListIsReadAgainWhenItChangesAndAWrongOneDoesNotCount) {
+TEST_F(KeysTest, ALineIsAddedToAListOrNothingChanges) {
+  const std::string key = make_key_pair().public_key, other = make_key_pair().public_key;
+  const fs::path path = write("allowed", "agent " + key + " a\n# no line end");
+  add_to_allow_list(path, "agent", other, "b");
+  AllowList list(path);
+  EXPECT_EQ(list.find(key).name, "a");
+  EXPECT_EQ(list.find(other).name, "b");
+  const std::string before = read_text_file(path);
+  const std::string third = make_key_pair().public_key;
+  EXPECT_THAT(key_refusal([&] { add_to_allow_list(path, "agent", other, "c"); }), HasSubstr("listed twice"));
+  EXPECT_THAT(key_refusal([&] { add_to_allow_list(path, "agent", third, "a"); }), HasSubstr("given twice"));
+  EXPECT_THAT(key_refusal([&] { add_to_allow_list(path, "agent", third, "c # d"); }), HasSubstr("c"));
+  EXPECT_THAT(key_refusal([&] { add_to_allow_list(path, "agent", third, "c\nadmin " + third + " x"); }),
+              HasSubstr("c"));
+  EXPECT_THROW(add_to_allow_list(path, "agent", third, "c", [] { throw Error("no room"); }), Error);
+  EXPECT_EQ(read_text_file(path), before);
+}
+
+TEST_F(KeysTest, TheAllowListIsReadAgainWhenItChangesAndAMissingOneDoesNotCount) {
   const std::string first = make_key_pair().public_key, second = make_key_pair().public_key;
   const fs::path path = write("allowed", "agent " + first + " a\n");
   AllowList list(path, 0);
@@ -149,6 +199,8 @@ TEST_F(KeysTest, TheAllowListIsReadAgainWhenItChangesAndAWrongOneDoesNotCount) {
   EXPECT_EQ(list.find(first).role, Role::kNobody);
   EXPECT_EQ(list.find(second).role, Role::kAgent);
   write("allowed", "agent nonsense\n");
+  EXPECT_EQ(list.find(second).role, Role::kNobody) << "its line is gone";
+  write("allowed", "agent " + second + " longer-name\n");
   EXPECT_EQ(list.find(second).role, Role::kAgent);
   fs::remove(path);
   EXPECT_EQ(list.find(second).role, Role::kAgent);

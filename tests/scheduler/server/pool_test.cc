@@ -374,7 +374,7 @@ TEST_F(PoolTest, NoiseDoesNotDisturbTheScheduler) {
 TEST_F(PoolTest, AnAgentOfAnotherVersionIsToldInItsOwn) {
   using namespace comm::control;  // NOLINT(google-build-using-namespace)
   zmq::context_t context;
-  for (const int version : {kControlVersion - 1, kControlVersion + 1}) {
+  for (const int version : {kOldestControlVersion - 1, kControlVersion + 1}) {
     const auto theirs = static_cast<uint16_t>(version);
     zmq::socket_t other(context, zmq::socket_type::dealer);
     other.set(zmq::sockopt::linger, 0);
@@ -388,15 +388,16 @@ TEST_F(PoolTest, AnAgentOfAnotherVersionIsToldInItsOwn) {
     ASSERT_NE(root->body_as_Refused(), nullptr);
     EXPECT_EQ(
         root->body_as_Refused()->reason()->str(),
-        fmt::format("it speaks version {} of the protocol, you speak {}: use the same release everywhere",
-                    kControlVersion, version));
+        fmt::format(
+            "it speaks versions {} to {} of the protocol, you speak {}: use releases that follow each other",
+            kOldestControlVersion, kControlVersion, version));
   }
   EXPECT_TRUE(client.nodes().nodes.empty());
 }
 
 TEST(AgentTest, ASchedulerOfAnotherVersionIsLeft) {
   using namespace comm::control;  // NOLINT(google-build-using-namespace)
-  for (const int version : {kControlVersion - 1, kControlVersion + 1}) {
+  for (const int version : {kOldestControlVersion - 1, kControlVersion + 1}) {
     zmq::context_t context;
     zmq::socket_t scheduler(context, zmq::socket_type::router);
     scheduler.set(zmq::sockopt::linger, 0);
@@ -411,8 +412,8 @@ TEST(AgentTest, ASchedulerOfAnotherVersionIsLeft) {
     wait_until([&] { return agent.ended.load(); });
     EXPECT_THAT(agent.refusal,
                 HasSubstr(fmt::format(
-                    "sent a control message of version {}, this program speaks {}: use the same release",
-                    version, kControlVersion)));
+                    "sent a control message of version {}, this program speaks {} to {}: use releases that",
+                    version, kOldestControlVersion, kControlVersion)));
   }
 }
 

@@ -92,6 +92,7 @@ class Storm {
   void on(const DropSnapshots&) {}
   void on(const AdmitHolders&) {}
   void on(const StoreAt&) {}
+  void on(const SaveSnapshots&) {}
   void on(const AgentLog&) {}
   void on(const EndAgent&) { ended_ = true; }
 
