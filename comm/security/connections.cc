@@ -119,7 +119,7 @@ void Connections::read(int descriptor, size_t bytes, std::string_view key, uint6
   if (key.empty() || (!connection.key.empty() && is_stranger == connection.is_stranger)) return;
   connection.key = is_stranger ? "strangers" : key;  // which is no key
   connection.is_stranger = is_stranger;
-  if (count(&Connection::key, key) > limits_.of_key)
+  if (count(&Connection::key, connection.key) > limits_.of_key)
     shut(found, fmt::format("more than {} connections with its key", limits_.of_key));
 }
 

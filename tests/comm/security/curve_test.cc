@@ -491,6 +491,20 @@ TEST(ConnectionsTest, EndsWhatStaysSilent) {
   for (const int fd : {ends[0], ends[1], spoken[0], spoken[1]}) ::close(fd);
 }
 
+TEST(ConnectionsTest, StrangersShareTheConnectionsOfOneKey) {
+  Connections connections("test", {.of_key = 2});
+  int ends[3][2];
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]), 0);
+    connections.accepted(ends[i][0]);
+    connections.read(ends[i][0], 1, "key " + std::to_string(i), i + 1, true);
+    char byte = 0;
+    EXPECT_EQ(::recv(ends[i][1], &byte, 1, MSG_DONTWAIT) == 0, i == 2) << "the third with a key that nobody knows";
+  }
+  for (const auto& pair : ends)
+    for (const int fd : pair) ::close(fd);
+}
+
 TEST(ConnectionsTest, LimitsConnectionsOfAnAddressAndOfAKey) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in where{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};

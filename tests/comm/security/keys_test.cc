@@ -160,9 +160,9 @@ TEST_F(KeysTest, AWrongLineOfTheAllowListIsNamedAndTheOthersCount) {
         "user " + other + " " + std::string(65, 'n'), "user " + other + " \x1b[2J"}) {
     const fs::path path =
         write("allowed", "agent " + key + " a\n# comment\n" + line + "\nuser " + last + " z\n");
-    testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStdout();
     AllowList list(path);
-    EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr(path.string() + ":3")) << line;
+    EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr(path.string() + ":3")) << line;
     EXPECT_EQ(list.find(key).role, Role::kAgent) << line;
     EXPECT_EQ(list.find(key).name, "a") << line;
     EXPECT_EQ(list.find(other).role, Role::kNobody) << line;
