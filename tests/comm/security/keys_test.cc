@@ -3,12 +3,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <memory>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/system/file.h"
@@ -160,9 +164,13 @@ TEST_F(KeysTest, AWrongLineOfTheAllowListIsNamedAndTheOthersCount) {
         "user " + other + " " + std::string(65, 'n'), "user " + other + " \x1b[2J"}) {
     const fs::path path =
         write("allowed", "agent " + key + " a\n# comment\n" + line + "\nuser " + last + " z\n");
-    ::testing::internal::CaptureStdout();
+    std::ostringstream log;
+    const auto former = spdlog::default_logger();
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
     AllowList list(path);
-    EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr(path.string() + ":3")) << line;
+    spdlog::set_default_logger(former);
+    EXPECT_THAT(log.str(), HasSubstr(path.string() + ":3")) << line;
     EXPECT_EQ(list.find(key).role, Role::kAgent) << line;
     EXPECT_EQ(list.find(key).name, "a") << line;
     EXPECT_EQ(list.find(other).role, Role::kNobody) << line;
