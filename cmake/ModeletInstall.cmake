@@ -44,9 +44,9 @@ foreach(part agent scheduler)
   set(unit modelet-${part}.service)
   configure_file(${PROJECT_SOURCE_DIR}/packaging/systemd/${unit}.in ${PROJECT_BINARY_DIR}/share/${unit} @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/share/${unit} DESTINATION lib/systemd/system COMPONENT ${part})
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/packaging/systemd/examples/${part}/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/modelet-${part}/examples
-          COMPONENT ${part})
 endforeach()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/packaging/systemd/examples/agent/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/modelet-agent/examples
+        COMPONENT agent)
 install(FILES ${PROJECT_SOURCE_DIR}/packaging/systemd/modelet.slice DESTINATION lib/systemd/system COMPONENT agent)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/packaging/monitoring DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/modelet-scheduler/examples
         COMPONENT scheduler)

@@ -32,7 +32,7 @@ def browser_path():
 try:
     from playwright.sync_api import expect, sync_playwright
 except ImportError:
-    sync_playwright = None
+    expect = sync_playwright = None
     python = INSTALLED / "venv/bin/python"
     if sys.argv[0].endswith("_test.py") and python.exists() and pathlib.Path(sys.prefix) != INSTALLED / "venv":
         os.execv(python, [str(python), "-B", *sys.argv])

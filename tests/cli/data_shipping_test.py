@@ -120,7 +120,7 @@ class Shipping(FarPool):
         victim.end()
         there = self.chunks_there("a")
         self.assertLess(there * MEBI, len(self.files["train"]))
-        wait_until(lambda: not self.nodes(), "a is gone")
+        wait_until(lambda: self.nodes()["a"]["state"] == "lost", "a is lost")
         self.verb("stop", run)  # otherwise it would not end
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
 
@@ -211,7 +211,7 @@ class LabelsOfANode(FarPool):
         victim.signal(signal.SIGKILL)
         victim.end()
         there = self.chunks_there("a")
-        wait_until(lambda: "a" not in self.nodes(), "a is gone")
+        wait_until(lambda: self.nodes()["a"]["state"] == "lost", "a is lost")
         self.verb("stop", run)  # otherwise it would not end
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
         self.far_agent("a")

@@ -207,7 +207,9 @@ void launch_slurm(const LaunchOptions& options) {
 void add_launch_verb(CLI::App& app) {
   CLI::App& launch = *app.add_subcommand("launch", "Put agents on other machines, and take them away");
   launch.require_subcommand(1);
-  launch.footer("'modelet launch ssh --help' and 'modelet launch slurm --help' tell more.");
+  launch.footer(
+      "Examples:\n  modelet launch ssh hosts.toml status\n  modelet launch slurm --down\n"
+      "'modelet launch ssh --help' and 'modelet launch slurm --help' tell more.");
   const auto ssh = std::make_shared<LaunchOptions>();
   CLI::App& ssh_verb = *launch.add_subcommand("ssh", "On machines that ssh reaches without a password");
   ssh_verb.footer(
