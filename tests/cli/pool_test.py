@@ -72,10 +72,10 @@ class Pool(PoolTest):
 
     def paced_agent(self, name, paces, gflops, *arguments):
         """An agent that trains for real and reports made-up times: `paces` seconds for each modelet of a node, for every node."""
-        before = len(self.nodes())
+        before = len(self.present_nodes())
         agent = self.start(os.environ["MODELET_PACED_AGENT"], "--scheduler", self.address, "--name", name, "--gflops", gflops, "--memory-gbps",
                            gflops / 2, "--work-dir", self.pool / name, "--pace", json.dumps(paces), *arguments)
-        wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")
+        wait_until(lambda: len(self.present_nodes()) > before, lambda: f"agent registers: {agent}")
 
     def test_a_node_slower_than_it_says(self):
         """b promises three times what it can do, and gets so many modelets until this shows. The losses are those of one node."""

@@ -319,9 +319,9 @@ class PoolTest(ProgramTest):
         config = self.pool / f"{name}.toml"
         config.write_text(f'scheduler = "{self.address}"\nname = "{name}"\ncores = 1\nmemory_mib = 1000\n'
                           f'gflops = 10\nmemory_gbps = 5\nwork_dir = "{self.pool / name}"\ndata_root = ["{self.folder}"]\n')
-        before = len(self.nodes())
+        before = len(self.present_nodes())
         agent = self.start("modelet-agent", "--config", config, *arguments, **options)
-        wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")
+        wait_until(lambda: len(self.present_nodes()) > before, lambda: f"agent registers: {agent}")
         return agent
 
     def verb(self, *arguments, **options):
@@ -330,6 +330,10 @@ class PoolTest(ProgramTest):
 
     def nodes(self):
         return {node["name"]: node for node in self.verb("nodes")}
+
+    def present_nodes(self):
+        """Those that are not lost."""
+        return [node for node in self.nodes().values() if node["state"] != "lost"]
 
     def runs(self):
         return {run["run"]: run for run in self.verb("list")}
