@@ -129,7 +129,8 @@ std::string ChromeTrace::text() const {
   const int64_t start = zero();
   const auto moved = shifts(start);
   json events = json::array();
-  for (const auto& [number, rank] : ranks_) {
+  for (const auto& [rank_number, rank] : ranks_) {
+    const auto number = rank_number;  // of which lambdas may take a reference
     const int64_t shift = moved.at(number);
     const auto base = [&](const char* kind, const std::string& name) {
       return json{{"ph", kind}, {"name", name}, {"pid", 0}, {"tid", number}};

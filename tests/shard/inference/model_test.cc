@@ -228,7 +228,7 @@ TEST_F(ModelTest, ChoosesAmongSomeLabels) {
   for (size_t s = 0; s < batch.size(); ++s) {
     std::vector<uint32_t> expected(chosen);
     std::ranges::sort(expected);
-    expected.erase(std::ranges::unique(expected).begin(), expected.end());
+    expected.erase(std::unique(expected.begin(), expected.end()), expected.end());
     ASSERT_EQ(among.size(), expected.size());
     std::ranges::stable_sort(expected, std::ranges::greater{},
                              [&](uint32_t label) { return scores[s * kLabels + label]; });
