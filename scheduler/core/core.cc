@@ -78,8 +78,10 @@ void Core::guarded(const std::function<void()>& work, const std::string& asks) {
 void Core::on(const Received& received) {
   sender_ = received.sender;
   sender_address_ = received.address;
-  if (const std::string reason = why_not(sender_, received.message); !reason.empty())
+  if (const std::string reason = why_not(sender_, received.message); !reason.empty()) {
+    if (sender_.role == comm::Role::kNobody) ++refused_keys_;
     return refuse(received.peer, reason);
+  }
   std::visit([&](const auto& message) { on(received.peer, message); }, received.message);
 }
 

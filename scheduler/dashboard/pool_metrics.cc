@@ -7,20 +7,19 @@
 
 #include "base/version.h"
 #include "scheduler/core/run/run.h"
+#include "scheduler/core/status_json.h"
 
 namespace modelet::scheduler {
 namespace {
 
+using comm::control::NodeState;
 using comm::control::NodeStatusT;
 using comm::control::RunState;
 using comm::control::RunStatusT;
 using comm::http::MetricsText;
 
-const char* state_of(const NodeStatusT& node) {
-  if (node.state == comm::control::NodeState::Lost) return "lost";
-  if (node.state == comm::control::NodeState::Pending) return "pending";
-  if (node.draining) return node.run == 0 ? "drained" : "draining";
-  return node.run == 0 ? "free" : "training";
+bool is_there(const NodeStatusT& node) {
+  return node.state != NodeState::Lost && node.state != NodeState::Pending;
 }
 
 double number(uint64_t value) { return static_cast<double>(value); }
@@ -29,14 +28,16 @@ void write_pool(const PoolState& state, MetricsText& text) {
   const PoolFacts& facts = state.facts;
   text.begin("modelet_info", "gauge", "The program that shows the pool.");
   text.sample({{"version", kVersion}, {"address", facts.address}}, 1);
-  std::map<std::string_view, double> nodes{{"free", 0},    {"training", 0}, {"draining", 0},
-                                           {"drained", 0}, {"lost", 0},     {"pending", 0}};
-  for (const NodeStatusT& node : state.nodes) ++nodes[state_of(node)];
-  text.begin("modelet_nodes", "gauge", "Nodes in the pool, by state.");
+  std::map<std::string_view, double> nodes;
+  for (const NodeState each : comm::control::EnumValuesNodeState()) nodes[state_name(each)] = 0;
+  for (const NodeStatusT& node : state.nodes) ++nodes[state_name(node.state)];
+  text.begin("modelet_nodes", "gauge", "Nodes, by state; lost ones for a day.");
   for (const auto& [name, count] : nodes) text.sample({{"state", name}}, count);
   text.counter("modelet_node_losses_total", "Nodes that stopped answering.", number(facts.losses));
   text.counter("modelet_messages_refused_total",
                "Messages that were refused, for lack of rights or room or sense.", number(facts.refused));
+  text.counter("modelet_keys_refused_total", "Of these, messages with a key that the scheduler does not know.",
+               number(facts.refused_keys));
   text.counter("modelet_errors_total", "Events that the scheduler could not handle.", number(facts.errors));
   text.gauge("modelet_store_bytes", "Files of runs in the scheduler's store.", number(facts.store_bytes));
   text.gauge("modelet_store_limit_bytes", "The limit of the store; 0: there is none.",
@@ -59,7 +60,8 @@ void write_pool(const PoolState& state, MetricsText& text) {
 void write_nodes(const PoolState& state, MetricsText& text) {
   const auto of_each = [&](const char* name, const char* help, auto value) {
     text.begin(name, "gauge", help);
-    for (const NodeStatusT& node : state.nodes) text.sample({{"node", node.name}}, value(node));
+    for (const NodeStatusT& node : state.nodes)
+      if (is_there(node)) text.sample({{"node", node.name}}, value(node));
   };
   of_each("modelet_node_silent_seconds", "Seconds since the last message of the node.",
           [](const NodeStatusT& node) { return node.silent_seconds; });
@@ -67,6 +69,14 @@ void write_nodes(const PoolState& state, MetricsText& text) {
           [](const NodeStatusT& node) { return static_cast<double>(node.cores); });
   of_each("modelet_node_memory_bytes", "Memory that the node offers.",
           [](const NodeStatusT& node) { return number(node.memory_bytes); });
+  of_each("modelet_node_disk_free_bytes", "Free bytes where the node keeps its files; 0: not known.",
+          [](const NodeStatusT& node) { return number(node.disk_free_bytes); });
+  text.begin("modelet_node_suspended", "gauge", "Why the node works with fewer threads than it offers, or with none.");
+  for (const NodeStatusT& node : state.nodes)
+    if (is_there(node) && !node.suspended.empty()) text.sample({{"node", node.name}, {"reason", node.suspended}}, 1);
+  text.begin("modelet_node_lost_seconds", "gauge", "Since a node that is missing was lost.");
+  for (const NodeStatusT& node : state.nodes)
+    if (node.state == NodeState::Lost) text.sample({{"node", node.name}}, node.state_seconds);
   text.begin("modelet_node_run", "gauge", "The run that the node works for.");
   for (const NodeStatusT& node : state.nodes)
     if (node.run != 0) text.sample({{"node", node.name}, {"run", std::to_string(node.run)}}, 1);

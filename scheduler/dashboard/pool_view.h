@@ -27,7 +27,7 @@ struct PoolFacts {
   bool can_act = false;       // drain() and stop() work
   uint64_t losses = 0;        // of nodes, also before the program started if it keeps its state
   uint64_t refused = 0;       // messages that were refused
-  uint64_t refused_keys = 0;  // connections that were refused, for their key
+  uint64_t refused_keys = 0;  // of these, with a key that is not known
   uint64_t errors = 0;        // events that could not be handled
   uint64_t store_bytes = 0, store_most_bytes = 0;  // files of runs; 0 of 0: no store
 };

@@ -62,6 +62,7 @@ std::shared_ptr<const PoolState> ServedPool::make_state() {
                   .can_act = true,
                   .losses = counts.losses,
                   .refused = counts.refused,
+                  .refused_keys = counts.refused_keys,
                   .errors = counts.errors,
                   .store_bytes = store_bytes(),
                   .store_most_bytes = store_most_bytes_};

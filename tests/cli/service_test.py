@@ -3,10 +3,11 @@ import os
 import pathlib
 import signal
 import socket
+import subprocess
 import tempfile
 import unittest
 
-from programs import ENDLESS, PoolTest, wait_until
+from programs import ENDLESS, PROGRAMS, PoolTest, wait_until
 
 
 class Manager:
@@ -59,6 +60,23 @@ class Service(PoolTest):
     def agent_arguments(self, name, scheduler, folder=None):
         return ("modelet-agent", "--scheduler", scheduler, "--name", name, "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
                 "--memory-gbps", "5", "--work-dir", folder or self.pool / name, "--data-root", self.folder)
+
+    def first_log_line(self, is_journal):
+        """What a scheduler logs first into a file that is the journal or another one."""
+        with tempfile.NamedTemporaryFile() as file:
+            info = os.stat(file.name)
+            stream = f"{info.st_dev}:{info.st_ino + (0 if is_journal else 1)}"
+            scheduler = subprocess.Popen([PROGRAMS / "modelet-scheduler", "--listen", "tcp://127.0.0.1:*", "--insecure"], cwd=self.pool,
+                                         stderr=file, stdout=subprocess.DEVNULL, env=self.environment | {"JOURNAL_STREAM": stream})
+            try:
+                return wait_until(lambda: pathlib.Path(file.name).read_text().splitlines()[:1], lambda: "a scheduler logs something")[0]
+            finally:
+                scheduler.kill()
+                scheduler.wait()
+
+    def test_the_journal_alone_says_when_a_line_was_logged(self):
+        self.assertRegex(self.first_log_line(is_journal=True), "^scheduler ")
+        self.assertRegex(self.first_log_line(is_journal=False), r"^20\d\d-\d\d-\d\dT[0-9:.]+ scheduler ")
 
     def test_an_agent_is_ready_when_its_scheduler_knows_it(self):
         with socket.socket() as free:

@@ -141,6 +141,7 @@ void RunView::set_nodes(const json& nodes) {
     node.name = words_in(each, "node");
     node.cores = threads_;
     node.run = kRun;
+    node.state = comm::control::NodeState::Training;
     node.step = run.step;
     node.compute_seconds = number_in(each, "compute_seconds");
     node.codec_seconds = number_in(each, "codec_seconds");

@@ -167,6 +167,25 @@ TEST_F(CurveTest, AnUnknownKeyIsRefusedAndBothSidesSayWhy) {
   EXPECT_EQ(refusal(*scheduler, address(*scheduler, stranger)), "let in");
 }
 
+TEST_F(CurveTest, AStrangerIsHeardAndMaySendNothingLarge) {
+  ServerSocket scheduler("tcp://127.0.0.1:*",
+                         control::ServerKeys{.own = scheduler_, .allow_list = allowed(), .hears_strangers = true});
+  ClientSocket stranger(address(scheduler, make_key_pair()));
+  const auto heard = exchange(scheduler, stranger);
+  ASSERT_TRUE(heard);
+  EXPECT_EQ(heard->sender.role, Role::kNobody);
+  control::RegisterT large;
+  large.name.assign(16 << 10, 'x');
+  for (const Stopwatch watch; log_->text().find("its key is not known, and it sends") == std::string::npos;) {
+    ASSERT_LT(watch.seconds(), kLimit) << log_->text();
+    stranger.send(large);
+    stranger.receive(0.01);
+    const auto received = scheduler.receive(0.01);
+    EXPECT_FALSE(received && std::holds_alternative<control::RegisterT>(received->message));
+  }
+  EXPECT_EQ(refusal(scheduler, address(scheduler, user_)), "let in");
+}
+
 TEST_F(CurveTest, AConnectionLosesItsRightsWithItsKey) {
   const auto scheduler = server();
   ClientSocket user(address(*scheduler, user_));

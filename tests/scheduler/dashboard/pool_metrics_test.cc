@@ -8,6 +8,7 @@
 namespace modelet::scheduler {
 namespace {
 
+using comm::control::NodeState;
 using comm::control::NodeStatusT;
 using comm::control::RunState;
 using comm::control::RunStatusT;
@@ -25,6 +26,7 @@ NodeStatusT node_at_work(const std::string& name, uint64_t run) {
   NodeStatusT node;
   node.name = name;
   node.run = run;
+  node.state = run == 0 ? NodeState::Free : NodeState::Training;
   node.silent_seconds = 0.25;
   node.compute_seconds = 0.5;
   node.wait_seconds = 0.125;
@@ -45,7 +47,7 @@ TEST(PoolMetrics, NodesByStateAndWhereTheirTimeGoes) {
   PoolState state;
   state.facts.losses = 3;
   state.nodes = {node_at_work("a", 1), node_at_work("b", 0), node_at_work("c", 0)};
-  state.nodes[2].draining = true;
+  state.nodes[2].state = NodeState::Drained;
   const std::string text = metrics_of(state);
   EXPECT_THAT(text,
               AllOf(HasSubstr("modelet_nodes{state=\"free\"} 1\n"), HasSubstr("{state=\"training\"} 1\n"),
@@ -56,6 +58,26 @@ TEST(PoolMetrics, NodesByStateAndWhereTheirTimeGoes) {
   EXPECT_THAT(text, HasSubstr("modelet_node_step_seconds{node=\"a\",phase=\"compute\"} 0.5\n"));
   EXPECT_THAT(text, HasSubstr("modelet_node_step_seconds{node=\"a\",phase=\"wait\"} 0.125\n"));
   EXPECT_THAT(text, Not(HasSubstr("modelet_node_step_seconds{node=\"b\""))) << "what it did for an ended run";
+}
+
+TEST(PoolMetrics, WhatIsWrongWithANode) {
+  PoolState state;
+  state.facts.refused = 5;
+  state.facts.refused_keys = 2;
+  state.nodes = {node_at_work("a", 1), node_at_work("gone", 0), node_at_work("new", 0)};
+  state.nodes[0].disk_free_bytes = 4096;
+  state.nodes[0].suspended = "others want the \"CPU\"";
+  state.nodes[1].state = NodeState::Lost;
+  state.nodes[1].state_seconds = 30;
+  state.nodes[2].state = NodeState::Pending;
+  const std::string text = metrics_of(state);
+  EXPECT_THAT(text, AllOf(HasSubstr("modelet_nodes{state=\"lost\"} 1\n"), HasSubstr("modelet_nodes{state=\"pending\"} 1\n"),
+                          HasSubstr("modelet_node_disk_free_bytes{node=\"a\"} 4096\n"),
+                          HasSubstr("modelet_node_suspended{node=\"a\",reason=\"others want the \\\"CPU\\\"\"} 1\n"),
+                          HasSubstr("modelet_node_lost_seconds{node=\"gone\"} 30\n"),
+                          HasSubstr("modelet_messages_refused_total 5\n"), HasSubstr("modelet_keys_refused_total 2\n")));
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("cores{node=\"gone\"")), Not(HasSubstr("cores{node=\"new\""))))
+      << "they offer nothing now";
 }
 
 TEST(PoolMetrics, RunsThatHaveEndedLeaveNoSeries) {

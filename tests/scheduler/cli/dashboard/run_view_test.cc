@@ -85,6 +85,7 @@ TEST_F(RunViewTest, FollowsChangesOfTheGroup) {
   EXPECT_EQ(run().recoveries, 1u);
   EXPECT_EQ(run().epoch, 2u);
   EXPECT_EQ(view_.pool()->nodes[0].cores, 3u);
+  EXPECT_EQ(view_.pool()->nodes[0].state, comm::control::NodeState::Training);
   view_.add({{"event", "failed"}, {"error", "the disk is full"}});
   EXPECT_EQ(run().state, RunState::Failed);
   EXPECT_EQ(run().detail, "the disk is full");
