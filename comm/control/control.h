@@ -34,7 +34,7 @@
 
 namespace modelet::comm::control {
 
-// 9: a run may consist of tasks. 10: agents that wait to be let in, invitations.
+// 9: a run may consist of tasks. 10: agents that wait to be let in, invitations, traces.
 inline constexpr uint16_t kControlVersion = 10, kOldestControlVersion = 9;
 // Bytes of one message. The largest ones hold an experiment and the owners of its modelets.
 inline constexpr size_t kMaxControlBytes = size_t{4} << 20;
@@ -46,11 +46,12 @@ using ToSchedulerMessage =
     std::variant<RegisterT, HeartbeatT, PreparedT, RunEventT, RunDoneT, LeaveT, SubmitT, ListRunsT,
                  ListNodesT, WatchT, StopRunT, FindDataPortT, OfferT, PutChunkT, FetchManifestT, FetchChunkT,
                  LeaveRequestT, PeerMissedT, SnapshotHeldT, DrainNodeT, FindRunFilesT, FindRunLogT,
-                 ApproveNodeT, EnrolT>;
+                 ApproveNodeT, EnrolT, TraceRunT>;
 using FromSchedulerMessage =
     std::variant<RegisteredT, AliveT, RegisterAgainT, RefusedT, PrepareT, StartT, StopT, AbortT, AcceptedT,
                  RunStatusT, RunListT, NodeListT, RunEventT, DataPortT, WantedT, ChunkStoredT, ManifestOfT,
-                 ChunkT, LaterT, StableT, ReleasedT, RunFilesT, RunLogT, AdmitT, PendingT, EnrolledT>;
+                 ChunkT, LaterT, StableT, ReleasedT, RunFilesT, RunLogT, AdmitT, PendingT, EnrolledT,
+                 TraceT>;
 
 // A message of a version that this program does not accept. Only its version was read.
 class VersionError : public FormatError {

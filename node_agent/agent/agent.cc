@@ -342,6 +342,10 @@ void Agent::carry_out(const StopJob&) {
   snapshots_.hurry();  // a run that stops, or an agent that leaves, waits for its files
 }
 
+void Agent::carry_out(const TraceJob& action) {
+  if (runner_) runner_->request_trace(action.steps);
+}
+
 void Agent::carry_out(const AbortJob& action) {
   if (runner_) runner_->abort(action.reason);
 }

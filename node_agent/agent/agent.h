@@ -92,6 +92,7 @@ class Agent {
   void carry_out(const StartJob& action);
   void carry_out(const StopJob& action);
   void carry_out(const AbortJob& action);
+  void carry_out(const TraceJob& action);
   void carry_out(const DropSnapshots& action);
   void carry_out(const AdmitHolders& action);
   void carry_out(const StoreAt& action);

@@ -145,6 +145,10 @@ uint16_t PoolClient::data_port() {
 
 RunStatusT PoolClient::stop(uint64_t run) { return ask<RunStatusT>(comm::control::StopRunT{{}, run}); }
 
+RunStatusT PoolClient::trace(uint64_t run, uint32_t steps) {
+  return ask<RunStatusT>(comm::control::TraceRunT{{}, run, steps});
+}
+
 comm::control::RunFilesT PoolClient::files(uint64_t run) {
   return ask<comm::control::RunFilesT>(comm::control::FindRunFilesT{{}, run});
 }

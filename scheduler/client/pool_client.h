@@ -47,6 +47,7 @@ class PoolClient {
   // `all`: also those that were lost, and those that wait to be let in.
   comm::control::NodeListT nodes(bool all = false);
   comm::control::RunStatusT stop(uint64_t run);
+  comm::control::RunStatusT trace(uint64_t run, uint32_t steps);  // the events come to those who watch the run
   uint16_t data_port();  // of the scheduler's store; 0: it has none
   comm::control::RunFilesT files(uint64_t run);
   // Waits for a scheduler that is away, at most `patience` seconds.

@@ -208,6 +208,14 @@ void Core::on(const std::string& peer, const msg::StopRunT& message) {
   queue_moves_ = true;
 }
 
+void Core::on(const std::string& peer, const msg::TraceRunT& message) {
+  Run* run = run_of_user(peer, message.run, "trace");
+  if (run == nullptr) return;
+  if (const std::string why = run->trace(pool_, message.steps); !why.empty())
+    return refuse(peer, fmt::format("run {} cannot be traced: {}", run->id(), why));
+  pool_.send(peer, run->status(pool_.now));
+}
+
 // A drained node gives up its work in the same way as a node that asks to leave.
 void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
   if (sender_.role != comm::Role::kAdmin && sender_.role != comm::Role::kAnybody)

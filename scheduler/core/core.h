@@ -128,9 +128,9 @@ class Core {
   std::vector<comm::control::NodeStatusT> nodes(bool all = false) const;
   // How often something went wrong, since this object was made; but losses of nodes are all that the records know.
   struct Counts {
-    uint64_t losses = 0, refused = 0, errors = 0;
+    uint64_t losses = 0, refused = 0, refused_keys = 0, errors = 0;  // refused: messages, some with an unknown key
   };
-  Counts counts() const { return {pool_.losses, refusals_.count(), failures_.count()}; }
+  Counts counts() const { return {pool_.losses, refusals_.count(), refused_keys_, failures_.count()}; }
   // Empty: there is no such run, or no node works for it.
   std::vector<Run::Share> placement(uint64_t run) const;
   // The addresses of the files that the store must keep, each with the key that submitted one of the runs
@@ -175,6 +175,7 @@ class Core {
   void on(const std::string& peer, const comm::control::FindRunFilesT& message);
   void on(const std::string& peer, const comm::control::ApproveNodeT& message);
   void on(const std::string& peer, const comm::control::EnrolT& message);
+  void on(const std::string& peer, const comm::control::TraceRunT& message);
   void on(const std::string& peer, const comm::control::FindRunLogT& message);
   template <class Message>
   void on(const std::string& peer, const Message& message) {
@@ -236,6 +237,7 @@ class Core {
   double judge_at_ = 0;         // when members that did not come back are lost; 0: already decided
   comm::Identity sender_;       // of the message being handled
   std::string sender_address_;  // of the machine that sent this message
+  uint64_t refused_keys_ = 0;
   LogLimit refusals_, ignored_, failures_, strangers_, newcomers_;
   std::map<std::string, uint64_t> node_of_peer_;
 };

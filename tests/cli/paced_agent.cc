@@ -63,6 +63,7 @@ class PacedJob final : public modelet::agent::Job {
     job_->request_stop();
     stop_requested_ = true;
   }
+  void request_trace(uint32_t steps) override { job_->request_trace(steps); }
   uint64_t step() const override { return job_->step(); }
   uint64_t memory_bytes() const override { return job_->memory_bytes(); }
 

@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from programs import ProgramTest
+from programs import ENDLESS, PoolTest, ProgramTest
 
 
 def slices(file, rank):
@@ -41,6 +41,23 @@ class LocalTraceTest(TraceTest):
 
     def test_not_with_several_processes(self):
         self.assert_refused(2, "--trace is for one process", "modelet", "train", self.experiment, "--nodes", "2", "--trace", self.folder / "x.json")
+
+
+class PoolTraceTest(TraceTest, PoolTest):
+    def test_of_a_run_of_a_pool(self):
+        for name in "ab":
+            self.agent(name)
+        run = self.submit("--nodes", "2", *ENDLESS)
+        self.wait_for_step(run, 5)
+        file = self.folder / "pool.json"
+        *_notes, traced = self.verb("trace", run, "--steps", "20", "--out", file)
+        self.assert_documented([traced], {"traced"})
+        self.assertEqual((traced["run"], traced["ranks"], traced["steps"]), (run, 2, 20))
+        self.assertEqual(self.assert_adds_up(file, 0, 20), self.assert_adds_up(file, 1, 20))  # the same steps
+        self.assertNotIn('"trace"', str(self.verb("logs", run)))
+        self.verb("stop", run)
+        self.wait_for_end(run)
+        self.assert_refused(1, "only a run that trains has steps", "modelet", "trace", run, "--scheduler", self.address)
 
 
 if __name__ == "__main__":

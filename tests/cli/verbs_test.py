@@ -8,7 +8,7 @@ import unittest
 
 from programs import ENDLESS, PROGRAMS, PoolTest, ProgramTest, newest_checkpoint, wait_until
 
-OF_KEPT_RUNS = [("fetch",), ("logs",), ("drain",)]  # fetch_test.py tests them, serve_test.py tests serve
+OF_KEPT_RUNS = [("fetch",), ("logs",), ("drain",), ("trace",)]  # fetch_test.py and trace_test.py test them, serve_test.py tests serve
 ALL_PROGRAMS = ("modelet", "modelet-agent", "modelet-scheduler")
 
 
@@ -85,7 +85,7 @@ class ExitCodes(PoolTest):
             ("data", "prepare"): ["nowhere.txt", "newer.mlt"], ("data", "describe"): ["nowhere.txt"],
             ("data", "split"): ["nowhere.txt", "parts"], ("data", "synth"): ["a-file/new"], ("submit",): [self.experiment, *nobody],
             ("list",): nobody, ("nodes",): nobody, ("top",): nobody, ("watch",): ["100", *pool], ("stop",): ["100", *pool],
-            ("fetch",): ["100", "--out", "none", *pool], ("logs",): ["100", *pool], ("drain",): ["nobody", *pool],
+            ("fetch",): ["100", "--out", "none", *pool], ("logs",): ["100", *pool], ("trace",): ["100", *pool], ("drain",): ["nobody", *pool],
             ("approve",): ["nobody", *pool], ("doctor",): nobody,
             ("keygen",): ["no-folder/new.key"], ("key",): ["data/train.txt"], ("bench", "data"): ["nowhere.txt"],
             ("report",): ["done", "--out", "no-folder/x.html"], ("bench", "inference"): [damaged, "data/test.txt"]}, but=[("bench", "kernels"), ("version",), ("launch", "ssh"), ("launch", "slurm")])  # operate_test.py has them

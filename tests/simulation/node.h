@@ -53,6 +53,7 @@ class Node : public ControlEnd, public Holder, public RankHost {
   void carry_out(const agent::StopJob&) {
     if (job_) job_->stop();
   }
+  void carry_out(const agent::TraceJob&) {}
   void carry_out(const agent::AbortJob& action) {
     if (job_) job_->abort(action.reason);
   }

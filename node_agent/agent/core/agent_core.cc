@@ -197,6 +197,12 @@ void AgentCore::on(const msg::StopT& message) {
   stop_job();
 }
 
+void AgentCore::on(const msg::TraceT& message) {
+  if (!is_of_job(message.run, message.epoch) || job_->state != Job::State::kTraining)
+    return ignore("a request to trace");
+  act(TraceJob{message.steps});
+}
+
 void AgentCore::on(const msg::AbortT& message) {
   if (is_of_next(message.run, message.epoch)) return give_up_next(message.reason, true);
   if (!is_of_job(message.run, message.epoch) || job_->state == Job::State::kEnding) return ignore("an abort");

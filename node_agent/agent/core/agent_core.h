@@ -90,6 +90,9 @@ struct StopJob {};  // after the current step, with a snapshot
 struct AbortJob {   // now
   std::string reason;
 };
+struct TraceJob {
+  uint32_t steps = 0;
+};
 // Snapshots of the run before this step are not needed any more, except those to keep.
 struct DropSnapshots {
   uint64_t pool = 0, run = 0;
@@ -117,7 +120,7 @@ struct EndAgent {
   std::string text;
   bool comes_back = false;
 };
-using AgentAction = std::variant<Send, PrepareJob, StartJob, StopJob, AbortJob, DropSnapshots, AdmitHolders,
+using AgentAction = std::variant<Send, PrepareJob, StartJob, StopJob, AbortJob, TraceJob, DropSnapshots, AdmitHolders,
                                  StoreAt, SaveSnapshots, AgentLog, EndAgent>;
 
 class AgentCore {
@@ -166,6 +169,7 @@ class AgentCore {
   void on(const comm::control::PrepareT& message);
   void on(const comm::control::StartT& message);
   void on(const comm::control::StopT& message);
+  void on(const comm::control::TraceT& message);
   void on(const comm::control::AbortT& message);
   void on(const comm::control::StableT& message);
   void on(const comm::control::AdmitT& message);

@@ -26,6 +26,8 @@ comm::control::RunEventT event_message(nlohmann::json event) {
                                  node.at("wait_seconds"));
   } else if (kind == "interrupted") {
     message.kind = Interrupted;
+  } else if (kind == "trace") {
+    message.kind = Trace;
   }
   for (const char* key : {"path", "checkpoint"})
     if (const auto path = event.find(key); path != event.end())

@@ -1,8 +1,8 @@
 // Job: the work of an agent for a run. In the programs it is a Trainer. The interface exists so that tests
 // can give the agent a job that fails, hangs or ends at will.
 //
-// Threads: prepare() and run() are called on the job's own thread; any thread may call request_stop() and
-// step().
+// Threads: prepare() and run() are called on the job's own thread; any thread may call request_stop(),
+// request_trace() and step().
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@ class Job {
   virtual void run(comm::Group& group, const EventSink& events,
                    const SnapshotSink& snapshots) = 0;  // as Trainer::run
   virtual void request_stop() = 0;
+  virtual void request_trace(uint32_t /*steps*/) {}  // as Trainer::request_trace
   virtual uint64_t step() const = 0;
   virtual uint64_t memory_bytes() const = 0;
 };

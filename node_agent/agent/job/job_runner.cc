@@ -83,6 +83,11 @@ void JobRunner::request_stop() {
   changed_.notify_all();
 }
 
+void JobRunner::request_trace(uint32_t steps) {
+  const std::lock_guard lock(mutex_);
+  if (group_ != nullptr) job_->request_trace(steps);
+}
+
 void JobRunner::abort(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (aborted_) return;

@@ -50,6 +50,7 @@ class JobRunner {
   uint64_t steps_here() const;
   void start(std::vector<comm::Peer> ranks);  // call it when the group is complete
   void request_stop();                        // after the current step, with a checkpoint
+  void request_trace(uint32_t steps);         // as Trainer::request_trace; nothing before it runs
   void abort(const std::string& reason);      // at once; but prepare() is waited for, unless it prepares text
 
  private:

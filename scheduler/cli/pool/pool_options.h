@@ -18,7 +18,7 @@ struct PoolOptions {
   ExperimentArguments experiment;
   std::string scheduler, key, scheduler_key, name, node, out, resume;
   std::vector<std::string> peers = {};
-  uint32_t nodes = 0;
+  uint32_t nodes = 0, steps = 50;
   int32_t priority = 0;
   uint64_t run = 0;
   double patience = kPatienceSeconds;

@@ -23,6 +23,7 @@
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/output.h"
 #include "scheduler/cli/pool/pool_options.h"
+#include "scheduler/client/chrome_trace.h"
 #include "scheduler/client/fetch_run.h"
 #include "scheduler/client/fetch_towers.h"
 #include "scheduler/client/pool_client.h"
@@ -102,6 +103,35 @@ void stop(const PoolOptions& options) {
   if (options.json) return print_line(scheduler::to_json(status));
   std::cout << fmt::format("run {} {}{}{}\n", status.run, scheduler::state_name(status.state),
                            status.detail.empty() ? "" : ": ", status.detail);
+}
+
+// The request goes over a connection of its own once this one watches: only those who watch get the events.
+void trace(const PoolOptions& options) {
+  Reporter reporter(options.json);
+  std::atomic<bool> stop{false};
+  const StopSignals signals([&stop] { stop = true; });
+  const std::filesystem::path file = absolute(options.out.empty() ? fmt::format("run-{}.trace.json", options.run) : options.out);
+  ChromeTrace trace;
+  bool asked = false;
+  const PoolClient::Watcher watcher{
+      .on_event = [&](const json& event) { if (asked) trace.add(event); },
+      .on_status =
+          [&](const RunStatusT& status) {
+            if (std::exchange(asked, true) || scheduler::has_ended(status.state)) return;
+            PoolClient(options.address()).trace(options.run, options.steps);
+            reporter.note(fmt::format("run {} traces its next {} steps", options.run, options.steps));
+          },
+      .on_trouble = [&](const std::string& what) { log_warning("{}", what); },
+      .detach = [&] { return stop || trace.is_complete(); }};
+  const RunStatusT last = PoolClient(options.address()).watch(options.run, watcher, options.patience);
+  if (stop) throw Interrupted(fmt::format("no trace was written; run {} goes on", options.run));
+  if (trace.ranks_heard() == 0)
+    throw Error(fmt::format("run {} is {}, and only a run that trains has steps", options.run, scheduler::state_name(last.state)));
+  trace.write(file);
+  if (options.json)
+    print_line(json{{"event", "traced"}, {"run", options.run}, {"file", file.string()}, {"ranks", trace.ranks_heard()}, {"steps", trace.steps()}, {"step_seconds", trace.step_seconds()}});
+  else
+    std::cout << trace_note(trace, file) << '\n';
 }
 
 // Lines of a log without characters that could control a terminal. The text of a log comes from others.
@@ -220,6 +250,16 @@ void add_run_verbs(CLI::App& app) {
   add_run(add_verb(app, "stop", "Stop a run of a pool at its next step, with a checkpoint",
                    "  modelet stop 3", stopped, stop),
           *stopped);
+
+  const auto traced = std::make_shared<PoolOptions>();
+  CLI::App& trace_verb = add_verb(
+      app, "trace", "Write where the time of a run's next steps goes, on each node, as a file for Perfetto",
+      "  modelet trace 3 --steps 50 --out steps.json             open it in ui.perfetto.dev or chrome://tracing",
+      traced, trace);
+  add_run(trace_verb, *traced);
+  trace_verb.add_option("--steps", traced->steps, "how many steps")->capture_default_str()->check(CLI::Range(1, 1000));
+  trace_verb.add_option("--out", traced->out, "the file (default: run-RUN.trace.json)");
+  add_patience(trace_verb, *traced);
 
   const auto fetched = std::make_shared<PoolOptions>();
   CLI::App& fetch_verb = add_verb(

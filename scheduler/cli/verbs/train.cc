@@ -213,7 +213,7 @@ void train(const TrainOptions& options) {
   if (options.nodes > 1 && tower_tasks(submission.experiment.model) > 1 && !run.resume.empty())
     throw UsageError("--resume: a run of towers goes on in one process only: leave --nodes out");
   if (!options.trace.empty() && options.nodes > 1)
-    throw UsageError(fmt::format("--trace is for one process: leave --nodes {} out", options.nodes));
+    throw UsageError(fmt::format("--trace is for one process: leave --nodes {} out, or trace a run of a pool with modelet trace", options.nodes));
   if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
   reporter.record_in(run.out, chosen.text, submission.experiment.data.labels);

@@ -62,6 +62,18 @@ void Group::stop(Pool& pool, uint64_t run) const {
       pool.send(node->peer, msg::StopT{{}, run, epoch_});
 }
 
+std::string Group::trace(Pool& pool, uint64_t run, uint32_t steps) const {
+  constexpr uint16_t kKnowsTraces = 10;  // version of the control messages
+  const Member& first = members_.front();
+  const Node* node = pool.node(first.node);
+  if (node == nullptr) return fmt::format("node '{}' is not there just now", first.name);
+  for (const Member& each : members_)
+    if (const Node* other = pool.node(each.node); other != nullptr && other->info.protocol < kKnowsTraces)
+      return fmt::format("the agent of node '{}' is of an earlier release", each.name);
+  pool.send(node->peer, msg::TraceT{{}, run, epoch_, steps});
+  return "";
+}
+
 // Each stays bound until it answers.
 void Group::abort(Pool& pool, uint64_t run, const std::string& reason) const {
   for (const Member& each : members_)

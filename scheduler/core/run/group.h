@@ -61,6 +61,7 @@ class Group {
   // What its members are sent. Those that still work end after the next step, or at once. Nodes of the run that are
   // not in `next` end, or are free if they are done.
   void stop(Pool& pool, uint64_t run) const;
+  std::string trace(Pool& pool, uint64_t run, uint32_t steps) const;  // returns why it cannot, or nothing
   void abort(Pool& pool, uint64_t run, const std::string& reason) const;
   void release_others(Pool& pool, uint64_t run, const std::vector<Member>& next,
                       const std::string& reason) const;

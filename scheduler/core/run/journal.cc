@@ -21,9 +21,13 @@ bool Journal::has(uint64_t agent, uint64_t number) const {
 
 void Journal::add(Pool& pool, RunEventRecord event) {
   event.number = last_ + 1;
-  for (const auto& [watcher, key] : watchers_) pool.send(watcher, message_of(event));
+  pass_on(pool, event);
   pool.changes.events.push_back(event);
   restore(event);
+}
+
+void Journal::pass_on(Pool& pool, const RunEventRecord& event) const {
+  for (const auto& [watcher, key] : watchers_) pool.send(watcher, message_of(event));
 }
 
 void Journal::restore(const RunEventRecord& event) {

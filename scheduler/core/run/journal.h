@@ -30,6 +30,7 @@ class Journal {
 
   // Gives the event its number, and sends it to those who watch.
   void add(Pool& pool, RunEventRecord event);
+  void pass_on(Pool& pool, const RunEventRecord& event) const;  // to those who watch; it is not kept
   void restore(const RunEventRecord& event);  // that a former scheduler has written down
   bool forget_oldest();                       // false: there is no older one than the newest
   // From now on only the end of the log is kept, in the ledger as well.

@@ -84,7 +84,15 @@ void Run::reported(Pool& pool, uint64_t node, const msg::RunEventT& event, std::
     if (event.kind == Progress && !regroup_) observe(pool, event);
     if (event.kind == Interrupted && regroup_) return;  // watchers are not told, because the run goes on
   }
+  if (event.kind == Trace) return journal_.pass_on(pool, {.run = id_, .text = std::move(text)});
   pass_on(pool, std::move(text), sender.info.incarnation, event.number);
+}
+
+std::string Run::trace(Pool& pool, uint32_t steps) const {
+  if (!results_.empty()) return "it consists of tasks; trace one of those that modelet list shows below it";
+  if (state_ != RunState::Running)
+    return fmt::format("it is {}, and only a run that trains has steps", state_name(state_));
+  return group_.trace(pool, id_, steps);
 }
 
 // What is shown of the run (docs/events.md). Nothing depends on it.

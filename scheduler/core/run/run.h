@@ -106,6 +106,7 @@ class Run {
   // The scheduler was restarted, and has waited long enough for the members to come back.
   void judge(Pool& pool);
   void asked_to_stop(Pool& pool);
+  std::string trace(Pool& pool, uint32_t steps) const;  // TraceRun; returns why it cannot, or nothing
   void time_passed(Pool& pool);
   // Of a run of tasks: counts results, gives up superfluous copies, and ends when its tasks have. `copies`: [task] ->
   // its runs, in the order of their numbers.

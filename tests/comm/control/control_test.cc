@@ -85,12 +85,14 @@ uint16_t stamped(const ToSchedulerMessage& message) {
 TEST(Control, MessagesThatTheReleaseBeforeKnowsHaveItsVersion) {
   for (const ToSchedulerMessage& message : test::messages_to_scheduler()) {
     const bool is_new =
-        std::holds_alternative<ApproveNodeT>(message) || std::holds_alternative<EnrolT>(message);
+        std::holds_alternative<ApproveNodeT>(message) || std::holds_alternative<EnrolT>(message) ||
+        std::holds_alternative<TraceRunT>(message);
     EXPECT_EQ(stamped(message), is_new ? kControlVersion : kOldestControlVersion) << message.index();
   }
   for (const FromSchedulerMessage& message : test::messages_from_scheduler()) {
     const bool is_new =
-        std::holds_alternative<PendingT>(message) || std::holds_alternative<EnrolledT>(message);
+        std::holds_alternative<PendingT>(message) || std::holds_alternative<EnrolledT>(message) ||
+        std::holds_alternative<TraceT>(message);
     EXPECT_EQ(flatbuffers::GetRoot<FromScheduler>(encode(message).data())->version(),
               is_new ? kControlVersion : kOldestControlVersion)
         << message.index();

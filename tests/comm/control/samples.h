@@ -114,6 +114,7 @@ inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
   all.emplace_back(control::FindRunLogT{{}, 3, "node", 5});
   all.emplace_back(control::ApproveNodeT{{}, "node"});
   all.emplace_back(control::EnrolT{{}, "node", {1, 2, 3, 4}});
+  all.emplace_back(control::TraceRunT{{}, 3, 50});
   return all;
 }
 
@@ -175,6 +176,7 @@ inline std::vector<control::FromSchedulerMessage> messages_from_scheduler() {
   all.emplace_back(std::move(admit));
   all.emplace_back(control::PendingT{{}, "waits to be let in"});
   all.emplace_back(control::EnrolledT{{}, "node"});
+  all.emplace_back(control::TraceT{{}, 3, 2, 50});
   return all;
 }
 

@@ -30,6 +30,7 @@ inline msg::RegisterT registration(const std::string& name, uint64_t incarnation
   info.memory_bytes = uint64_t{4} << 30;
   info.gflops = 50;
   info.memory_gbps = 10;
+  info.protocol = msg::kControlVersion;
   return info;
 }
 
@@ -37,7 +38,9 @@ inline msg::RegisterT registration(const std::string& name, uint64_t incarnation
 inline std::string register_as(uint16_t version) {
   msg::ToSchedulerT root;
   root.version = version;
-  root.body.Set(registration("other"));
+  msg::RegisterT info = registration("other");
+  info.protocol = 0;  // a field that the oldest version does not have
+  root.body.Set(std::move(info));
   flatbuffers::FlatBufferBuilder builder;
   builder.Finish(msg::ToScheduler::Pack(builder, &root), "MCTS");
   return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};

@@ -228,6 +228,45 @@ TEST_F(CoreTest, StopInEachState) {
   EXPECT_EQ(pool.take<msg::RefusedT>("client").size(), 1u);
 }
 
+TEST_F(CoreTest, ATraceGoesToThoseWhoWatchAndIsNotKept) {
+  add_agents(2);
+  const uint64_t run = submit(2);
+  pool.receive("client", msg::TraceRunT{{}, run, 50});
+  EXPECT_THAT(pool.take<msg::RefusedT>("client").at(0).reason, HasSubstr("only a run that trains has steps"));
+  prepare(run, {"a", "b"});
+  pool.inbox.clear();
+  pool.receive("client", msg::TraceRunT{{}, run, 50});
+  const auto asked = pool.take<msg::TraceT>("a");
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].run, run);
+  EXPECT_EQ(asked[0].steps, 50u);
+  EXPECT_TRUE(pool.take<msg::TraceT>("b").empty()) << "rank 0 tells the others";
+
+  pool.receive("watcher", msg::WatchT{{}, run});
+  pool.inbox.clear();
+  msg::RunEventT event;
+  event.run = run;
+  event.json = R"({"event":"trace"})";
+  event.kind = msg::EventKind::Trace;
+  event.number = 1;
+  for (int again = 0; again < 2; ++again) pool.receive("b", event);
+  EXPECT_EQ(pool.take<msg::RunEventT>("watcher").size(), 1u);
+  pool.receive("late", msg::WatchT{{}, run});
+  for (const auto& kept : pool.take<msg::RunEventT>("late")) EXPECT_THAT(kept.json, Not(HasSubstr("trace")));
+}
+
+TEST_F(CoreTest, AgentsOfAnEarlierReleaseAreNotAskedForTraces) {
+  msg::RegisterT old = registration("a");
+  old.protocol = 9;
+  pool.receive("a", old);
+  agents = {"a"};
+  const uint64_t run = submit(1);
+  prepare(run, {"a"});
+  pool.receive("client", msg::TraceRunT{{}, run, 50});
+  EXPECT_THAT(pool.take<msg::RefusedT>("client").at(0).reason, HasSubstr("'a' is of an earlier release"));
+  EXPECT_TRUE(pool.take<msg::TraceT>("a").empty());
+}
+
 TEST_F(CoreTest, AStopThatIsIgnoredBecomesAnAbort) {
   const uint64_t run = running(2, 5);
   pool.receive("client", msg::StopRunT{{}, run});
@@ -390,7 +429,8 @@ TEST_F(CoreTest, AgentsAndUsersMayDoWhatIsTheirs) {
   const std::vector<msg::ToSchedulerMessage> of_users = {
       submission(1),        msg::ListRunsT{},     msg::ListNodesT{},  msg::WatchT{{}, 1},
       msg::StopRunT{{}, 1}, msg::FindDataPortT{}, msg::OfferT{},      msg::PutChunkT{},
-      msg::DrainNodeT{},    msg::FindRunFilesT{}, msg::FindRunLogT{}, msg::ApproveNodeT{}};
+      msg::DrainNodeT{},    msg::FindRunFilesT{}, msg::FindRunLogT{}, msg::ApproveNodeT{},
+      msg::TraceRunT{{}, 1, 50}};
   // Whoever has a key may send Enrol, which lets in only with an invitation (entry_test.cc).
   ASSERT_EQ(of_agents.size() + of_users.size() + 1, std::variant_size_v<msg::ToSchedulerMessage>);
   const auto answer = [&](Role role, const msg::ToSchedulerMessage& message) {
@@ -407,6 +447,7 @@ TEST_F(CoreTest, AgentsAndUsersMayDoWhatIsTheirs) {
     EXPECT_THAT(answer(Role::kAgent, message), HasSubstr("the key 'office' is an agent's"));
     EXPECT_THAT(answer(Role::kNobody, message), HasSubstr("no longer, in the scheduler's allow-list"));
   }
+  EXPECT_EQ(pool.core.counts().refused_keys, of_agents.size() - 1 + of_users.size());
   EXPECT_TRUE(pool.core.nodes().empty());
   EXPECT_TRUE(pool.core.runs().empty());
   EXPECT_THAT(pool.log, HasSubstr("refused a message: the key 'office' is a user's"));

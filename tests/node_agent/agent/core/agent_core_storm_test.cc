@@ -85,6 +85,7 @@ class Storm {
     job_->started = true;
   }
   void on(const StopJob&) { EXPECT_TRUE(job_.has_value()); }
+  void on(const TraceJob&) { EXPECT_TRUE(job_.has_value()); }
   void on(const AbortJob&) {
     EXPECT_TRUE(job_ && !aborted_);
     aborted_ = true;

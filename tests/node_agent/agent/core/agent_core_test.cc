@@ -72,6 +72,20 @@ TEST(AgentCore, DoesARunFromPrepareToDone) {
   EXPECT_FALSE(agent.core.has_job());
 }
 
+TEST(AgentCore, OnlyStepsOfTheRunAreTraced) {
+  Driver agent;
+  agent.join();
+  agent.hear(prepare(7, 1));
+  agent.job(prepared(7, 1));
+  agent.hear(msg::TraceT{{}, 7, 1, 50});
+  EXPECT_EQ(agent.ignored(), "a request to trace") << "it does not train yet";
+  agent.hear(start(7, 1));
+  agent.hear(msg::TraceT{{}, 7, 2, 50});
+  EXPECT_EQ(agent.ignored(), "a request to trace") << "of another group";
+  agent.hear(msg::TraceT{{}, 7, 1, 50});
+  EXPECT_EQ(agent.all<TraceJob>().at(0).steps, 50u);
+}
+
 TEST(AgentCore, WhatComesTwiceHasNoEffect) {
   Driver agent;
   agent.join();
