@@ -288,6 +288,7 @@ shard::CheckpointIndex RunCheckpoints::index_of(const RunState& state, const Num
                                .best_step = state.best_step,
                                .experiment = job_.experiment,
                                .shape = job_.shape};
+  if (resumed_) index.removed_labels = resumed_->index().removed_labels;
   index.shape.train_rows += earlier_rows();
   json rows = json::array();
   const size_t first_digest = kLeadingNumbers + state.of_ranks.front().size();

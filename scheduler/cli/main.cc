@@ -17,6 +17,7 @@
 #include "scheduler/cli/verbs/doctor.h"
 #include "scheduler/cli/verbs/keygen.h"
 #include "scheduler/cli/verbs/model.h"
+#include "scheduler/cli/verbs/labels.h"
 #include "scheduler/cli/verbs/neighbours.h"
 #include "scheduler/cli/verbs/report.h"
 #include "scheduler/cli/verbs/train.h"
@@ -54,6 +55,7 @@ int run(int argc, char** argv) {
   modelet::cli::add_tune_verb(app);
   modelet::cli::add_model_verbs(app);
   modelet::cli::add_serve_verb(app);
+  modelet::cli::add_labels_verb(app);
   modelet::cli::add_neighbours_verb(app);
   modelet::cli::add_report_verb(app);
   modelet::cli::add_data_verbs(app);

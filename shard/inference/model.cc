@@ -112,7 +112,7 @@ Model::LabelNames Model::read_names(const fs::path& file) const {
   const std::string& of_run = experiment().data.labels;
   if (!of_run.empty()) {
     const fs::path run = run_of(folder()), copy = run / kLabelNamesFile;
-    if (!run.empty() && is_within(run, copy)) return {load_label_names(copy, shape().labels)};
+    if (!run.empty() && is_within(run, copy)) return {load_label_names(copy, shape().labels, true)};
     if (is_within(folder(), of_run)) return {load_label_names(of_run, shape().labels)};
   }
   return {shard::label_names(encoder_, folder().string()), !of_run.empty()};
@@ -177,7 +177,7 @@ std::vector<ScoredLabel> Model::interpret(const TopK& best, size_t sample, size_
   const auto labels = best.labels(sample);
   const auto scores = best.scores(sample);
   std::vector<ScoredLabel> found;
-  for (size_t i = 0; i < std::min(k, best.k()) && labels[i] != TopK::kNoLabel; ++i)
+  for (size_t i = 0; i < std::min(k, best.k()) && labels[i] != TopK::kNoLabel && scores[i] > kRemoved / 2; ++i)
     found.push_back({.label = labels[i],
                      .score = scores[i],
                      .name = names_.names.empty() ? std::string_view() : names_.names[labels[i]]});

@@ -29,6 +29,7 @@ Tower::Tower(Checkpoint checkpoint, LabelSpread spread, ThreadPool& pool)
       ranker_(network_.scoring(), pool) {
   for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
   network_.set_scoring();
+  network_.scoring().remove(checkpoint_.index().removed_labels);
   const Scoring& scoring = network_.scoring();
   constants_.resize(network_.spread().neurons());
   for (size_t m = 0; m < scoring.modelets().size(); ++m) {

@@ -9,6 +9,7 @@ import unittest
 from programs import ENDLESS, PROGRAMS, PoolTest, ProgramTest, newest_checkpoint, wait_until
 
 OF_KEPT_RUNS = [("fetch",), ("logs",), ("drain",), ("trace",)]  # fetch_test.py and trace_test.py test them, serve_test.py tests serve
+OF_LABELS = [("labels", verb) for verb in ("add", "remove", "rename")]  # labels_test.py
 ALL_PROGRAMS = ("modelet", "modelet-agent", "modelet-scheduler")
 
 
@@ -77,7 +78,7 @@ class ExitCodes(PoolTest):
             ("keygen",): ["new.key"], ("key",): ["made.key"], ("doctor",): pool,
             ("launch", "slurm"): ["--invitation", INVITATION, "--print"],
             ("bench", "data"): ["data/train.txt", "--seconds", "0.001"],
-            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("report",): ["done"], ("version",): []}, but=[("bench", "kernels"), ("serve",), ("approve",), ("launch", "ssh"), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
+            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("report",): ["done"], ("version",): []}, but=[*OF_LABELS, ("bench", "kernels"), ("serve",), ("approve",), ("launch", "ssh"), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
         self.assert_all_end(1, {
             ("train",): [self.experiment, *missing], ("tune",): [self.experiment, *missing],
             ("eval",): [damaged, "data/test.txt"], ("predict",): [damaged, "data/test.txt"], ("serve",): [damaged],
@@ -88,7 +89,7 @@ class ExitCodes(PoolTest):
             ("fetch",): ["100", "--out", "none", *pool], ("logs",): ["100", *pool], ("trace",): ["100", *pool], ("drain",): ["nobody", *pool],
             ("approve",): ["nobody", *pool], ("doctor",): nobody,
             ("keygen",): ["no-folder/new.key"], ("key",): ["data/train.txt"], ("bench", "data"): ["nowhere.txt"],
-            ("report",): ["done", "--out", "no-folder/x.html"], ("bench", "inference"): [damaged, "data/test.txt"]}, but=[("bench", "kernels"), ("version",), ("launch", "ssh"), ("launch", "slurm")])  # operate_test.py has them
+            ("report",): ["done", "--out", "no-folder/x.html"], ("bench", "inference"): [damaged, "data/test.txt"]}, but=[*OF_LABELS, ("bench", "kernels"), ("version",), ("launch", "ssh"), ("launch", "slurm")])  # operate_test.py has them
         self.assert_all_end(2, {verb: ["--no-such-option"] for verb in verbs_below()})
         self.assert_all_end(0, {verb: ["--help"] for verb in verbs_below()})
 

@@ -29,7 +29,7 @@ FOLDERS = {
               "shard/inference", "shard/synth", "shard/bench"],
     "node_agent": ["node_agent/machine", "node_agent/owner/notice", "node_agent/owner", "node_agent/step/exchange", "node_agent/step", "node_agent/replicas",
                    "node_agent/train/job", "node_agent/train/data", "node_agent/train/progress",
-                   "node_agent/train/evaluation", "node_agent/train/recipe", "node_agent/train",
+                   "node_agent/train/evaluation", "node_agent/train/labels", "node_agent/train/recipe", "node_agent/train",
                    "node_agent/snapshots", "node_agent/agent/core", "node_agent/agent/job", "node_agent/agent"],
     "scheduler": ["scheduler/access", "scheduler/plan", "scheduler/ledger", "scheduler/core/values",
                   "scheduler/core/run", "scheduler/core", "scheduler/dashboard", "scheduler/server",

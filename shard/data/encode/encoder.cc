@@ -122,6 +122,17 @@ std::vector<std::string> label_names(std::span<const std::byte> state, const std
   return names;
 }
 
+std::vector<std::byte> with_label_names(std::span<const std::byte> state, std::span<const std::string> names) {
+  const SafetensorsFile file(state, "an encoder");
+  StringTable labels;
+  for (const std::string& name : names) labels.insert(name);
+  MODELET_CHECK(labels.size() == names.size(), "each label has a name of its own");
+  std::vector<Tensor> tensors = label_tensors(labels);
+  for (const Tensor& each : file.tensors())
+    if (each.name != kOffsets && each.name != kNames) tensors.push_back(each);
+  return safetensors_bytes(tensors, file.metadata());
+}
+
 std::vector<Tensor> label_tensors(const StringTable& labels) {
   const std::span<const uint8_t> names(reinterpret_cast<const uint8_t*>(labels.strings().data()),
                                        labels.bytes());

@@ -76,6 +76,9 @@ std::unique_ptr<Encoder> restore_encoder(std::span<const std::byte> state, const
 // The names of the labels in a state, [labels]; empty for an empty state.
 std::vector<std::string> label_names(std::span<const std::byte> state, const std::string& origin);
 
+// The same state with other names of labels, each once. FormatError as above.
+std::vector<std::byte> with_label_names(std::span<const std::byte> state, std::span<const std::string> names);
+
 // ---- For the formats ----
 
 // Tensors that all states have; valid as long as `labels`.

@@ -259,11 +259,12 @@ Dataset load_queries(const fs::path& path, Normalize normalize, std::span<const 
   return checked(open_once(text, {}, prepare), path, normalize);
 }
 
-std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels) {
+std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels, bool has_later_ones) {
   LineReader lines(path);
   std::vector<std::string> names;
   const std::string wanted = "one name a line for each of " + std::to_string(labels) + " labels is expected";
   for (std::string_view line; lines.next(line);) {
+    if (names.size() == labels && has_later_ones) break;
     if (names.size() == labels) lines.fail("more lines than labels; " + wanted);
     names.emplace_back(line);
   }

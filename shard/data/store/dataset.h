@@ -129,8 +129,9 @@ void prepare_data(const std::filesystem::path& text, Normalize normalize, std::s
                   const std::filesystem::path& prepared, const PrepareProgress& progress = {},
                   Existing existing = Existing::kReplace);
 
-// Names of labels, line = id; plain, .xz or .gz. Fewer or more lines than `labels` is a FormatError.
-std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels);
+// Names of labels, line = id; plain, .xz or .gz. Fewer lines than `labels` is a FormatError, and so are more, unless the others
+// may be those of labels that came later.
+std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels, bool has_later_ones = false);
 
 // How many samples have each label [labels].
 std::vector<uint32_t> count_labels(const Dataset& data);

@@ -87,6 +87,18 @@ void Scoring::set_counts(const DataShape& shape) {
   }
 }
 
+void Scoring::remove(std::span<const uint32_t> labels) {
+  for (const uint32_t label : labels) {
+    const uint32_t neuron = spread_.neuron(label);
+    for (size_t m = 0; m < modelets_.size(); ++m) {
+      const ModeletSpec& spec = modelets_[m]->spec();
+      if (neuron < spec.begin || neuron >= spec.end) continue;
+      shifts_[m].resize(spec.neurons());
+      shifts_[m][neuron - spec.begin] = kRemoved;
+    }
+  }
+}
+
 TermNeeds Scoring::needs() const {
   TermNeeds needs;
   for (const auto& term : terms_) {

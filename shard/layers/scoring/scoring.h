@@ -56,6 +56,7 @@ std::vector<float> log_activity(const Modelet& modelet, const Experiment::Sampli
 
 // The logit of 8 %: about that of the labels for which it is hard to decide whether they are shown.
 inline constexpr float kDoubtful = -2.5f;
+inline constexpr float kRemoved = -1e30f;  // what else a score consists of does not change it
 inline constexpr uint32_t kOftenSeen = 100;  // a label with this many samples is trusted fully
 
 // The share of their distance from kDoubtful that a label's logits keep. `of_one`: that of a label with one
@@ -69,6 +70,8 @@ class Scoring {
 
   // Computes trust and priors from the label counts that the modelets have now (FormatError if they are missing).
   void set_counts(const DataShape& shape);
+  // These labels get about the score kRemoved: no other label has one that is half as low. Call it after set_counts().
+  void remove(std::span<const uint32_t> labels);
   // A further term of the layer's labels.
   void add(std::unique_ptr<Term> term) { terms_.push_back(std::move(term)); }
 

@@ -159,6 +159,7 @@ std::string format_checkpoint_index(const CheckpointIndex& index) {
                                  {"extra", nlohmann::ordered_json::parse(index.extra)}};
   if (shape.occurring_features > 0) json["data_shape"]["occurring_features"] = shape.occurring_features;
   if (shape.all_labels > 0) json["data_shape"]["all_labels"] = shape.all_labels;
+  if (!index.removed_labels.empty()) json["removed_labels"] = index.removed_labels;
   for (const CheckpointEntry& entry : index.modelets) json["modelets"].push_back(entry_json(entry));
   const auto file_json = [](const char* name, const FileDigest& digest) -> nlohmann::ordered_json {
     return {{"file", name}, {"bytes", digest.bytes}, {"xxh3", hex64_text(digest.xxh3)}};
@@ -233,6 +234,17 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
       const auto task = static_cast<uint32_t>(index.towers.size());
       index.towers.push_back(
           {tower_folder(task), file_at(entry, tower_folder(task), fmt::format("{}: tower {}", origin, task))});
+    }
+  }
+  if (json.contains("removed_labels")) {
+    const nlohmann::json& removed = json["removed_labels"];
+    if (!removed.is_array()) throw FormatError(origin + ": 'removed_labels' is not a list");
+    for (const nlohmann::json& label : removed) {
+      if (!label.is_number_unsigned() || label.get<uint64_t>() >= index.shape.labels ||
+          (!index.removed_labels.empty() && label.get<uint64_t>() <= index.removed_labels.back()))
+        throw FormatError(fmt::format("{}: 'removed_labels' is not a list of ascending numbers below {}", origin,
+                                      index.shape.labels));
+      index.removed_labels.push_back(label.get<uint32_t>());
     }
   }
   if (json.contains("division"))

@@ -44,6 +44,7 @@ struct CheckpointIndex {
   uint64_t best_step = 0;       // of the run's best checkpoint until now; `step` if it is this one
   Experiment experiment;
   DataShape shape;
+  std::vector<uint32_t> removed_labels;  // ascending: they keep their neurons, and are no answers
   std::vector<CheckpointEntry> modelets;  // in the order of ids; none if there are towers
   std::vector<TowerEntry> towers;         // of each task; empty: one network
   std::optional<FileDigest> division;     // with towers: of the labels (shard/data/store/label_division.h)
