@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from modelet import onnx, ray
+    from modelet import labels, onnx, ray
     from modelet._classifier import Classifier, fit
     from modelet._model import Model, load
     from modelet._modelet import Error, UsageError
@@ -25,10 +25,11 @@ __all__ = ["Classifier", "Error", "Model", "Run", "UsageError", "__version__", "
 # need Ray.
 _MODULES = {"Classifier": "_classifier", "fit": "_classifier", "Model": "_model", "load": "_model", "Error": "_modelet",
             "UsageError": "_modelet", "__version__": "_modelet", "Run": "_train", "train": "_train"}
+_SUBMODULES = ("labels", "onnx", "ray")
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("onnx", "ray"):
+    if name in _SUBMODULES:
         return importlib.import_module(f"modelet.{name}")
     if name in _MODULES:
         value = getattr(importlib.import_module(f"modelet.{_MODULES[name]}"), name)
@@ -38,4 +39,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "onnx", "ray"})
+    return sorted({*globals(), *__all__, *_SUBMODULES})

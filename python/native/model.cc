@@ -137,7 +137,9 @@ nb::tuple Model::best(const Samples& samples, size_t k, const std::optional<std:
       if (best.labels(s).back() == shard::TopK::kNoLabel)
         throw UsageError("row " + std::to_string(first + s) +
                          ": its values are so large that scores are no numbers");
-      std::ranges::copy(best.labels(s), found.data + (first + s) * k);
+      std::ranges::transform(best.labels(s), best.scores(s), found.data + (first + s) * k, [](uint32_t label, float score) {
+        return score > shard::kRemoved / 2 ? int64_t{label} : -1;  // there are not so many labels any more
+      });
       std::ranges::copy(best.scores(s), scores.data + (first + s) * k);
     }
   });

@@ -53,6 +53,28 @@ def test_answers_among_some_labels(run):
             model.predict(rows, among=among)
 
 
+def test_labels_come_and_go(run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    known = modelet.load(folder)
+    samples = tmp_path / "new.txt"
+    samples.write_text("__label__mixture owl saw\n" * 5)
+    done = modelet.labels.add(folder, samples, threads=1)
+    assert (done["what"], done["changed"], done["labels"]) == ("added", 1, 4)
+    model = modelet.load(folder)
+    assert model.label_names == [*known.label_names, "mixture"]
+    assert model.label_names[model.predict(["owl saw"], k=1)[0][0, 0]] == "mixture"
+    modelet.labels.rename(folder, "mixture", "blend")
+    modelet.labels.remove(modelet.Run(folder, {}), ["bird"])
+    model = modelet.load(folder)
+    labels, scores = model.predict(["owl and wren"], k=4)
+    assert [model.label_names[label] if label >= 0 else None for label in labels[0]].count("bird") == 0
+    assert labels[0, 3] == -1 and (labels[0, :3] >= 0).all()
+    with pytest.raises(modelet.UsageError, match="not among the names"):
+        modelet.labels.remove(folder, ["mixture"])
+    with pytest.raises(TypeError):
+        modelet.labels.remove(folder, "bird")
+
+
 def test_explanations_add_up(run):
     model = run.load()
     rows = ["owl and wren", "saw"]
