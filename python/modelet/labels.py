@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from modelet import _programs
-from modelet._progress import Event
+from modelet._progress import Event, Listeners
 from modelet._train import Run, follow
 
 Folder: TypeAlias = str | os.PathLike[str] | Run
@@ -45,6 +45,6 @@ def rename(run: Folder, label: str, to: str, *, threads: int = 0) -> Event:
 
 def _change(verb: str, run: Folder, threads: int, words: Sequence[str], *options: str) -> Event:
     folder = run.folder if isinstance(run, Run) else run
-    events: list[Event] = []
-    follow([_programs.path("modelet"), "labels", verb, "--json", "--threads", str(threads), *options, "--", os.fspath(folder), *words], events.append)
-    return events[-1]
+    with Listeners(None, False) as listeners:
+        follow([_programs.path("modelet"), "labels", verb, "--json", "--threads", str(threads), *options, "--", os.fspath(folder), *words], listeners)
+    return listeners.last["labels"]

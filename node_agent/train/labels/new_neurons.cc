@@ -25,7 +25,7 @@ namespace {
 
 // Of a sample, the labels whose neurons a new label begins with.
 constexpr size_t kAlike = 5;
-constexpr uint64_t kFitEpochs = 8, kLeastSteps = 400;  // docs/studies/new-labels.md
+constexpr uint64_t kFitEpochs = 8, kLeastSteps = 1500;  // docs/studies/new-labels.md
 constexpr uint32_t kLeastDraws = 16;
 
 // The experiment of a network of `labels` of the model's labels.

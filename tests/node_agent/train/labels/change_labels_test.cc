@@ -132,7 +132,7 @@ TEST_F(ChangeLabelsTest, WhateverBelongsToANeuronMovesWithIt) {
   const fs::path run = trained();
   add_labels(run, file("new.txt", xmc(kLabels, kKnown, kLabels, 3)), {});
   EXPECT_GT(found(shard::Model(run), 0, kKnown), 0.9);
-  EXPECT_GT(found(shard::Model(run), kKnown, kLabels), 0.8);
+  EXPECT_GT(found(shard::Model(run), kKnown, kLabels), 0.5) << "three samples of each were seen";
 
   // With samples of all labels, training goes on.
   const uint64_t step = shard::Model(run).step();
