@@ -1,8 +1,7 @@
 #include "node_agent/agent/join.h"
 
-#include <grp.h>
+#include <pwd.h>
 #include <spdlog/fmt/fmt.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <optional>
@@ -39,12 +38,11 @@ comm::KeyPair key_in(const fs::path& file) {
   return pair;
 }
 
-// Only root may give a file to another group, and only root needs to.
-void let_group_read(const fs::path& file, const std::string& group) {
-  const ::group* const known = group.empty() || ::geteuid() != 0 ? nullptr : ::getgrnam(group.c_str());
-  if (known == nullptr) return;
-  if (::chown(file.c_str(), 0, known->gr_gid) != 0 || ::chmod(file.c_str(), S_IRUSR | S_IRGRP) != 0)
-    throw Error(errno_text(file.string()) + " (letting the agent's user read its key)");
+// Only root may give a file to another user, and only root needs to. As with the scheduler's key, root can go on reading it.
+void give_to(const std::string& user, const fs::path& file) {
+  const passwd* const known = user.empty() || ::geteuid() != 0 ? nullptr : ::getpwnam(user.c_str());
+  if (known != nullptr && ::chown(file.c_str(), known->pw_uid, known->pw_gid) != 0)
+    throw Error(errno_text(file.string()) + " (giving the agent's user its key)");
 }
 
 std::string enrol_at(const comm::control::SchedulerAddress& scheduler, const std::string& name,
@@ -108,7 +106,7 @@ Joined join(const JoinOptions& options) {
   const comm::KeyPair key = key_in(key_file);
   const std::string name = enrol_at({invitation.endpoint, comm::ClientKeys{key, invitation.scheduler_key}}, options.name,
                                     invitation.secret, options.seconds);
-  let_group_read(key_file, options.group);
+  give_to(options.user, key_file);
   const std::string text = with_options(former, {{"scheduler", invitation.endpoint},
                                                  {"scheduler_key", invitation.scheduler_key},
                                                  {"key", key_file.string()},

@@ -14,7 +14,7 @@ struct JoinOptions {
   std::string invitation;
   std::string name;                         // of the agent
   std::filesystem::path config;             // file of options; its folder gets the key, too
-  std::string group;                        // a group of the system whose members may read the key; empty: none
+  std::string user;                         // of the system, to whom root gives the key; empty or unknown: nobody
   double seconds = 20;                      // for the scheduler to answer
 };
 

@@ -388,7 +388,9 @@ int main(int argc, char** argv) {
       "--config", joining.config,
       "file of options to write (default: /etc/modelet/agent.toml for root, else modelet/agent.toml in "
       "$XDG_CONFIG_HOME or ~/.config); the key is written beside it");
-  join_verb->add_option("--group", joining.group, "as root: group whose members may read the key")
+  join_verb
+      ->add_option("--user", joining.user,
+                   "as root: user to whom the key is given, if there is one of this name")
       ->default_val("modelet");
   join_verb->add_flag("--no-start", no_start, "only say how the agent is started");
   join_verb->callback([&joins] { joins = true; });

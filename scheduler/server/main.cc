@@ -131,6 +131,18 @@ void ask_for_copy(const std::filesystem::path& state, const std::filesystem::pat
   std::filesystem::remove(state / kCopy, failure);
 }
 
+// What root has made in `folder` is to be read by the scheduler, which is the user to whom `state` belongs.
+void give_to_owner_of(const std::filesystem::path& state, const std::filesystem::path& folder) {
+  struct stat info {};
+  if (::geteuid() != 0 || ::stat(state.c_str(), &info) != 0 || info.st_uid == 0) return;
+  std::vector<std::filesystem::path> made{folder};
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    made.push_back(entry.path());
+  for (const std::filesystem::path& path : made)
+    if (::lchown(path.c_str(), info.st_uid, info.st_gid) != 0)
+      throw modelet::Error(modelet::errno_text(path.string()) + " (giving the copy to the scheduler's user)");
+}
+
 // What a scheduler needs to go on elsewhere, except the store, whose files may be copied at any time.
 void back_up(const std::filesystem::path& state, const std::filesystem::path& to) {
   if (!std::filesystem::exists(state / "ledger.sqlite"))
@@ -146,6 +158,7 @@ void back_up(const std::filesystem::path& state, const std::filesystem::path& to
   for (const char* name : {kAllowed, kInvitations, kPortFile})
     if (std::filesystem::exists(state / name))
       std::filesystem::copy(state / name, to / name, std::filesystem::copy_options::recursive);
+  give_to_owner_of(state, to);
   std::cout << fmt::format(
       "{} has the ledger, the allow-list and the invitations. Add the key of the scheduler and, for data and "
       "checkpoints: rsync -a {}/store {}/\n",
@@ -366,7 +379,7 @@ int main(int argc, char** argv) {
       "A scheduler that is started with the copy, and with the same key, goes on as the other one would.\n"
       "Examples:\n"
       "  modelet-scheduler backup --config scheduler.toml /backup/monday\n"
-      "  rsync -a /var/lib/modelet/state/store /backup/monday/            data and checkpoints of runs");
+      "  rsync -a /var/lib/modelet-scheduler/store /backup/monday/        data and checkpoints of runs");
   backup_verb->add_option("folder", copy, "new folder for the copy")->required();
   backup_verb->callback([&backs_up] { backs_up = true; });
   app.require_subcommand(0, 1);

@@ -1,4 +1,5 @@
 """How machines enter a pool with keys: by an invitation, or because an administrator lets them in. And who does not."""
+import os
 import re
 import signal
 import unittest
@@ -42,6 +43,18 @@ class Entering(PoolWithInvitations):
         self.assertEqual(len(re.findall("^ *(?:name|scheduler) *=", text, re.M)), 2, text)
         self.assertIn("name = 'alpha'", text.replace('"', "'"))
         self.assertEqual((self.state / "allowed").read_text().count("agent "), 1)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root gives files to other users")
+    def test_root_gives_the_key_to_the_user_of_the_agent(self):
+        word = self.invite()
+        key = self.pool / "alpha/agent.key"
+        for _ in range(2):  # root can go on reading it
+            self.run_program(*self.join_arguments(word, "alpha"), "--user", "nobody")
+            self.assertEqual((key.owner(), key.stat().st_mode & 0o777), ("nobody", 0o600))
+        self.assertIn(self.modelet("key", key).stdout.strip(), (self.state / "allowed").read_text())
+        self.assertEqual((self.pool / "alpha/agent.toml").stat().st_mode & 0o444, 0o444)  # it has no secret
+        self.run_program(*self.join_arguments(word, "beta"), "--user", "nobody-of-this-name")
+        self.assertEqual((self.pool / "beta/agent.key").owner(), "root")
 
     def test_invitations_that_are_worth_nothing(self):
         once = self.invite("--uses", "1")

@@ -64,6 +64,21 @@ class Backup(PoolWithInvitations):
         self.assertTrue((self.pool / "copy/ledger.sqlite").exists())
         self.assert_refused(2, "has no ledger", "modelet-scheduler", "backup", "--state", self.pool, self.pool / "other")
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root copies what belongs to another user")
+    def test_a_copy_that_root_makes_belongs_to_the_user_of_the_scheduler(self):
+        self.invite()
+        self.scheduler.signal(signal.SIGTERM)
+        self.assert_ends(self.scheduler, 0)
+        someone = 12345
+        subprocess.run(["chown", "-R", f"{someone}:{someone}", self.state], check=True)
+        copy = self.pool / "copy"
+        self.run_program("modelet-scheduler", "backup", "--config", self.config, copy)
+        made = {path.relative_to(copy).parts[0] if path != copy else "": path.stat() for path in (copy, *copy.rglob("*"))}
+        self.assertLessEqual({"", "ledger.sqlite", "allowed", "invitations"}, set(made))
+        self.assertEqual({(status.st_uid, status.st_gid) for status in made.values()}, {(someone, someone)})
+        self.assertEqual(made[""].st_mode & 0o777, 0o700)
+        self.assertEqual({path.stat().st_uid for path in self.state.rglob("*")}, {someone})  # the scheduler may still use its own
+
 
 class Slurm(PoolWithInvitations):
     def test_the_job_is_submitted_and_shown(self):

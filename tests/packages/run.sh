@@ -10,12 +10,14 @@ usage: tests/packages/run.sh [--packages FOLDER] [--suite bookworm] [--work FOLD
   --suite     Debian's release of the clean roots, that for which the packages were made (default: bookworm)
   --work      for roots and logs (default: build/packages-test). The clean root is made once
   --before    bin of the version before, for 'neighbours': unpack its archive
-  --only      a part of the test (default: install, pool)
+  --only      a part of the test (default: install, nothing, pool)
 Needs root, the network, and mmdebstrap, systemd-nspawn (package systemd-container; \$NSPAWN names another), iproute2.
 install: quickstart, upgrade from the version before, remove, purge
 archive: its programs in a root that has nothing else, of any suite
 neighbours: agents and a scheduler of this version and of the one before, in both directions
-pool:    a scheduler and three agents boot; train, stop, kill -9, a reboot, an upgrade of all packages while a run trains
+nothing: from clean machines to a trained model, with the commands of docs/install.md; prints them and what they say
+pool:    a scheduler and three agents boot; train, stop, kill -9, a reboot, an upgrade of all packages while a run trains;
+         a back-up of the scheduler, and its move to another machine
 USAGE
 }
 
@@ -33,7 +35,7 @@ while (($# > 0)); do
 done
 cd "$(dirname "$0")/../.."
 packages=${packages:-$PWD/build/packages/out} work=${work:-$PWD/build/packages-test}
-((${#parts[@]} > 0)) || parts=(install pool)
+((${#parts[@]} > 0)) || parts=(install nothing pool)
 nspawn=${NSPAWN:-systemd-nspawn}
 
 fail() {
@@ -93,12 +95,14 @@ in_root() {
   "$nspawn" -q --register=no --keep-unit --pipe -D "$1" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "${@:2}" 2>&1 |
     grep -v 'Attempted to remove disk file system' || return "${PIPESTATUS[0]}"
 }
-# layered NAME LOWER: $run/NAME/root shows LOWER; what is written goes beside it.
+# layered NAME LOWER: $run/NAME/root shows LOWER, a folder or several, 'UPPER:LOWER'; what is written goes beside it, and
+# not to the disk before it must.
 layered() {
   mkdir -p "$run/$1"/{up,work,root}
-  mount -t overlay overlay -o "lowerdir=$2,upperdir=$run/$1/up,workdir=$run/$1/work" "$run/$1/root"
+  mount -t overlay overlay -o "volatile,lowerdir=$2,upperdir=$run/$1/up,workdir=$run/$1/work" "$run/$1/root"
 }
 make_network() {
+  [[ ! -e /sys/class/net/$bridge ]] || return 0  # it is there
   ip link add "$bridge" type bridge
   ip address add 10.78.0.1/24 dev "$bridge"
   ip link set "$bridge" up
@@ -139,6 +143,13 @@ power_off() {
   wait "${leaders[$1]}" 2>/dev/null || true
   unset "leaders[$1]"
 }
+# remove_machine NAME: it is off, its address is free, and nothing is left of it.
+remove_machine() {
+  power_off "$1"
+  ip netns delete "$bridge-$1"
+  umount "$run/$1/root"
+  rm -rf "${run:?}/$1"
+}
 # wait_for SECONDS WHAT COMMAND...
 wait_for() {
   local end=$((SECONDS + $1)) what=$2
@@ -160,7 +171,9 @@ make_template() {
   tar -C "$template" -xf "$clean"
   mkdir "$template/packages"
   cp -r "$new" "$old" "$template/packages"
-  in_root "$template" apt-get update -q >/dev/null
+  # The machines of the test cannot reach a mirror: what the packages need is in apt's cache.
+  in_root "$template" sh -c 'apt-get update -q && apt-get install -y -q --download-only /packages/new/modelet_*.deb \
+    /packages/new/modelet-agent_*.deb /packages/new/modelet-scheduler_*.deb' >"$work/template.log" || { cat "$work/template.log"; fail "no mirror of Debian"; }
 }
 install_old() { in_root "$1" sh -c 'apt-get install -y -q --no-install-recommends /packages/old/*.deb' >"$run/install.log" || { cat "$run/install.log"; fail "the packages cannot be installed"; }; }
 upgrade='apt-get install -y -q --no-install-recommends /packages/new/modelet_*.deb /packages/new/modelet-agent_*.deb /packages/new/modelet-scheduler_*.deb'
@@ -260,13 +273,21 @@ part_install() {
   [[ -z $left ]] || fail "purge leaves behind: $left"
 }
 
-modelet_env='MODELET_SCHEDULER=tcp://10.78.0.10:5570 MODELET_KEY=/root/admin.key'
+# What the machine of the scheduler is called now, and its address, which is also its agents'.
+scheduler_machine=sched scheduler_address=10.78.0.10
 # ask COMMAND...: the program modelet on the scheduler's machine, as its administrator.
-ask() { on sched env $modelet_env "MODELET_SCHEDULER_KEY=$scheduler_key" modelet "$@"; }
-nodes_are() { [[ $(ask nodes --json | grep -c '"name"') == "$1" ]]; }
+ask() {
+  on "$scheduler_machine" env MODELET_SCHEDULER=tcp://$scheduler_address:5570 MODELET_KEY=/root/admin.key "MODELET_SCHEDULER_KEY=$scheduler_key" modelet "$@"
+}
+nodes_are() { [[ $(ask nodes --json | grep -c '"state":"\(free\|training\)"') == "$1" ]]; }
 run_is() { ask list --json | grep -q "\"state\":\"$1\""; }
 step_of_run() { ask list --json | sed -n 's/.*"step":\([0-9]*\).*/\1/p' | tail -1; }
 step_after() { (($(step_of_run) > $1)); }
+goes_on() {
+  local step
+  step=$(step_of_run)
+  wait_for 180 "the run goes on $1" step_after "$step"
+}
 active() { on "$1" systemctl is-active --quiet "$2"; }
 failed_never() {
   local name
@@ -274,33 +295,87 @@ failed_never() {
     [[ -z $(on "$name" systemctl --failed --no-legend) ]] || { on "$name" systemctl --failed; fail "$name has a failed unit"; }
   done
 }
-add_agent() {
-  local public
-  public=$(on "$1" sh -c 'modelet keygen /etc/modelet/agent.key && chown modelet: /etc/modelet/agent.key')
-  on sched sh -c "echo 'agent $public $1' >>/var/lib/modelet-scheduler/allowed"
-  printf 'scheduler = "tcp://10.78.0.10:5570"\nscheduler_key = "%s"\nkey = "/etc/modelet/agent.key"\nmemory_mib = 1500\ncores = 1\ndedicated = true\ngflops = 10\nmemory_gbps = 5\n' \
-    "$scheduler_key" >"$run/$1/agent.toml"
-  on "$1" sh -c 'cat >/etc/modelet/agent.toml' <"$run/$1/agent.toml"
-  on "$1" systemctl enable --quiet --now modelet-agent
+# owned NAME WHAT FILE...: on a machine, all the files (patterns of its shell) belong to WHAT: 'USER:GROUP MODE'.
+owned() {
+  local found
+  found=$(on "$1" sh -c "stat -c '%U:%G %a' ${*:3}" | sort -u)
+  [[ $found == "$2" ]] || fail "on $1, ${*:3} must be '$2', not '$found'"
+}
+# lend NAME: what its owner has written before the machine joins. Machines of this test share cores, which agents would leave to others.
+lend() {
+  on "$1" sh -c 'mkdir -p /etc/modelet && cat >/etc/modelet/agent.toml' <<<$'# mine\ndedicated = true\ncores = 1\nmemory_mib = 1500\ngflops = 10\nmemory_gbps = 5'
+}
+
+# show NAME COMMAND: on a booted machine, as one would type it there. Shows both, and keeps what it says in $said.
+shown=0 said=
+show() {
+  shown=$((shown + 1))
+  echo "root@$1# $2"
+  said=$(on "$1" sh -c "cd /packages/new && $2" 2>&1 </dev/null) || { echo "$said"; fail "this failed on $1: $2"; }
+  echo "$said"
+}
+
+part_nothing() {
+  local name agents=(a1 a2 a3) begun word
+  make_template
+  make_network
+  begin "one scheduler and three agents: clean machines boot"
+  for name in sched "${agents[@]}"; do layered "$name" "$template"; done
+  boot sched $scheduler_address
+  for name in "${agents[@]}"; do boot "$name" "10.78.0.1${name#a}"; lend "$name"; done
+  begin "from nothing to a trained model"
+  begun=$SECONDS
+  show sched "apt-get install -y -q ./modelet_*.deb ./modelet-scheduler_*.deb"
+  show sched "modelet keygen admin.key --allow-list /var/lib/modelet-scheduler/allowed --role admin --name alice"
+  show sched "modelet-scheduler invite --config /etc/modelet/scheduler.toml"
+  word=$(grep -o 'modelet1-[A-Za-z0-9_-]*' <<<"$said" | head -1)
+  for name in "${agents[@]}"; do
+    show "$name" "apt-get install -y -q ./modelet-agent_*.deb"
+    show "$name" "modelet-agent join $word"
+  done
+  show sched "modelet submit /usr/share/doc/modelet/experiments/quickstart.toml --nodes 3 --out run --scheduler tcp://$scheduler_address:5570 --key admin.key --scheduler-key \$(modelet key /etc/modelet/scheduler.key)"
+  begin "a trained model, with $shown commands, in $((SECONDS - begun)) seconds"
+  show sched "modelet predict run /usr/share/doc/modelet/experiments/datasets/debian-deps/test.txt.xz --limit 3"
+  failed_never sched "${agents[@]}"
+  for name in sched "${agents[@]}"; do remove_machine "$name"; done
 }
 
 part_pool() {
-  local name agents=(a1 a2 a3) begun=$SECONDS
+  local name agents=(a1 a2 a3) begun=$SECONDS word key
   make_template
-  install_old "$template"
+  layered installed "$template"
+  install_old "$run/installed/root"
+  rm -f "$run/installed/root/etc/modelet/scheduler.key"
+  umount "$run/installed/root"
   make_network
   begin "one scheduler and three agents boot"
-  rm -f "$template/etc/modelet/scheduler.key"
-  for name in sched "${agents[@]}"; do layered "$name" "$template"; done
+  for name in sched "${agents[@]}"; do layered "$name" "$run/installed/up:$template"; done
   in_root "$run/sched/root" dpkg-reconfigure modelet-scheduler >/dev/null
   for name in "${agents[@]}"; do in_root "$run/$name/root" systemctl disable --quiet modelet-scheduler; done
-  boot sched 10.78.0.10
+  boot sched $scheduler_address
   active sched modelet-scheduler || fail "the scheduler does not start with its machine"
-  scheduler_key=$(on sched sed -n 's/^public *= *"\(.*\)"/\1/p' /etc/modelet/scheduler.key)
+  scheduler_key=$(on sched modelet key /etc/modelet/scheduler.key)
   on sched modelet keygen /root/admin.key --allow-list /var/lib/modelet-scheduler/allowed --role admin --name root >/dev/null
-  for name in "${agents[@]}"; do boot "$name" "10.78.0.1${name#a}"; add_agent "$name"; done
-  for name in "${agents[@]}"; do active "$name" modelet-agent || fail "$name has not joined"; done
+
+  begin "they join with one invitation"
+  word=$(on sched modelet-scheduler invite --config /etc/modelet/scheduler.toml)
+  owned sched "modelet-scheduler:modelet-scheduler 600" '/var/lib/modelet-scheduler/invitations/*'
+  for name in "${agents[@]}"; do
+    boot "$name" "10.78.0.1${name#a}"
+    lend "$name"
+    on "$name" modelet-agent join "$word"
+    active "$name" modelet-agent || fail "join has not started the agent of $name"
+    on "$name" systemctl is-enabled --quiet modelet-agent || fail "the agent of $name would not start with its machine"
+    owned "$name" "modelet:modelet 600" /etc/modelet/agent.key
+    on "$name" grep -q '^# mine' /etc/modelet/agent.toml || fail "join has removed lines of the owner"
+  done
+  owned sched "modelet-scheduler:modelet-scheduler 600" /var/lib/modelet-scheduler/allowed
   nodes_are 3 || fail "the pool has not three nodes"
+  key=$(on a1 sha256sum /etc/modelet/agent.key)
+  on a1 modelet-agent join "$word"
+  [[ $(on a1 sha256sum /etc/modelet/agent.key) == "$key" ]] || fail "joining again has made another key"
+  [[ $(on sched grep -c ^agent /var/lib/modelet-scheduler/allowed) == 3 ]] || fail "joining again has made another line in the allow-list"
+  wait_for 60 "the pool has three nodes" nodes_are 3
   ask nodes
 
   begin "a run trains, and is stopped"
@@ -311,24 +386,20 @@ part_pool() {
   on a3 systemctl kill --kill-whom=main --signal=KILL modelet-agent
   wait_for 60 "the agent of a3 is active again" active a3 modelet-agent
   wait_for 60 "the pool has three nodes again" nodes_are 3
-  local step
-  step=$(step_of_run)
-  wait_for 120 "the run goes on" step_after "$step"
+  goes_on "without what a3 had in memory"
 
   begin "kill -9 of the scheduler: agents train on"
   on sched systemctl kill --kill-whom=main --signal=KILL modelet-scheduler
   wait_for 60 "the scheduler is back" active sched modelet-scheduler
   wait_for 60 "the pool has three nodes again" nodes_are 3
-  step=$(step_of_run)
-  wait_for 120 "the run goes on" step_after "$step"
+  goes_on "with the scheduler that was killed"
 
   begin "upgrade of all packages while the run trains"
   for name in "${agents[@]}" sched; do
     on "$name" sh -c "$upgrade" >"$run/$name/upgrade.log" 2>&1 </dev/null || { cat "$run/$name/upgrade.log"; fail "$name cannot be upgraded"; }
     wait_for 150 "the pool has three nodes" nodes_are 3
   done
-  step=$(step_of_run)
-  wait_for 180 "the run goes on after the upgrade" step_after "$step"
+  goes_on "after the upgrade"
 
   begin "a machine reboots"
   power_off a2
@@ -336,22 +407,46 @@ part_pool() {
   wait_for 60 "the agent of a2 is active again" active a2 modelet-agent
   wait_for 60 "the pool has three nodes again" nodes_are 3
 
+  begin "a back-up of the scheduler at work, which its user could start"
+  on sched modelet-scheduler backup --config /etc/modelet/scheduler.toml /var/backups/modelet
+  owned sched "modelet-scheduler:modelet-scheduler 700" /var/backups/modelet
+  owned sched "modelet-scheduler:modelet-scheduler 600" /var/backups/modelet/ledger.sqlite /var/backups/modelet/allowed
+  active sched modelet-scheduler || fail "the scheduler has ended during its back-up"
+
+  begin "the scheduler moves to another machine, where its user has another number; its address moves, too"
+  layered moved "$template"
+  in_root "$run/moved/root" sh -c 'apt-get install -y -q --no-install-recommends adduser && adduser --quiet --system --group another' >"$run/moved.log" &&
+    in_root "$run/moved/root" sh -c "$upgrade" >>"$run/moved.log" || { cat "$run/moved.log"; fail "the packages cannot be installed"; }
+  boot moved 10.78.0.20
+  [[ $(on moved id -u modelet-scheduler) != "$(on sched id -u modelet-scheduler)" ]] || fail "the user has the same number"
+  # The three commands of docs/install.md, with another way than ssh.
+  on sched systemctl disable --quiet --now modelet-scheduler
+  on sched tar -C / -cf - etc/modelet/scheduler.key etc/modelet/scheduler.toml var/lib/modelet-scheduler |
+    on moved sh -c 'systemctl stop modelet-scheduler && tar -C / -xpf -'
+  on sched cat /root/admin.key | on moved sh -c 'umask 077; cat >/root/admin.key'
+  remove_machine sched
+  ip -n "$bridge-moved" address add $scheduler_address/24 dev eth0
+  scheduler_machine=moved
+  on moved systemctl start modelet-scheduler
+  wait_for 60 "the pool has three nodes again" nodes_are 3
+  goes_on "with the scheduler that has moved"
+
   begin "the scheduler is away while an agent starts: its unit waits, the machine boots"
-  on sched systemctl stop modelet-scheduler
+  on moved systemctl stop modelet-scheduler
   power_off a1
   boot a1 10.78.0.11
   [[ $(on a1 systemctl show -P ActiveState modelet-agent) == activating ]] || fail "without a scheduler the agent's unit must be 'activating'"
   on a1 systemctl show -P StatusText modelet-agent | grep -q "looks for the scheduler" || fail "the status does not say what the agent waits for"
   on a1 systemctl is-active --quiet multi-user.target || fail "the machine's start waits for the scheduler"
-  on sched systemctl start modelet-scheduler
+  on moved systemctl start modelet-scheduler
   wait_for 60 "the agent of a1 is active" active a1 modelet-agent
 
   begin "stop: each agent leaves, and its unit does not fail"
   ask stop 1 >/dev/null
   wait_for 120 "the run is stopped" run_is stopped
   for name in "${agents[@]}"; do on "$name" systemctl stop modelet-agent; done
-  on sched systemctl stop modelet-scheduler
-  failed_never sched "${agents[@]}"
+  on moved systemctl stop modelet-scheduler
+  failed_never moved "${agents[@]}"
   begin "$((SECONDS - begun)) seconds for this part"
 }
 
