@@ -10,7 +10,9 @@ Agents and caller connect to the scheduler with keys that are made for this run,
 comes from the machine of the caller.
 
 If Ray loses a machine, the pool loses an agent, and the run continues with the others from its last snapshot
-(docs/reliability.md). When Ray has found another machine for the actor, its agent joins the pool, and the run may use it.
+(docs/reliability.md). If Ray says before that the machine will go away ("draining": a notice of the cloud, or the autoscaler), its
+agent leaves first, and no step is lost. When Ray has found another machine for the actor, its agent joins the pool, and the run
+may use it. What agents log is in Ray's logs, and with `log_to_driver`, as is usual, in the caller's terminal.
 """
 import contextlib
 import itertools
@@ -38,6 +40,7 @@ _HEAD = "node:__internal_head__"  # the resource that Ray gives its head node
 _STARTS_WITHIN = 60  # seconds that the scheduler may take to start
 _WORKER_STARTS_WITHIN = 600  # seconds that Ray may take to start its worker, on a busy machine
 _LEAVES_WITHIN = 10  # seconds that a program may take to end after SIGTERM
+_LOOKS_EVERY = 1  # seconds from one look whether Ray is draining a machine to the next
 
 
 def _end(program: subprocess.Popen[Any]) -> None:
@@ -56,10 +59,18 @@ def _write_key(folder: Folder, name: str, text: str) -> str:
     return str(file)
 
 
+def _is_draining(node: str) -> bool:
+    """Whether Ray knows that a node will go away. Ray has no public way to ask."""
+    return node in ray._private.state.state.get_draining_nodes()
+
+
 class _Agent:
-    """A Ray actor that runs one agent. It ends when its agent ends, so that Ray starts it again."""
+    """A Ray actor that runs one agent. It ends when its agent ends, so that Ray starts it again. On a draining node the agent is
+    told to leave, and the actor stays: Ray starts it on another node when this one is gone.
+    """
 
     def __init__(self, name: str, arguments: Sequence[str], key: str) -> None:
+        self._name = name
         self._folder = Folder()
         key_file = _write_key(self._folder, "agent.key", key)
         self._program = subprocess.Popen(
@@ -68,10 +79,27 @@ class _Agent:
         self._leaving = False
         threading.Thread(target=self._watch, daemon=True).start()
 
+    def __repr__(self) -> str:
+        return self._name  # what Ray writes before each line of the actor's output, which is its agent's
+
     def _watch(self) -> None:
-        self._program.wait()
+        node = ray.get_runtime_context().get_node_id()
+        while self._is_at_work():
+            with contextlib.suppress(Exception):  # Ray's head does not answer now: it is asked again
+                if not self._leaving and _is_draining(node):
+                    print("Ray is draining this machine: the agent leaves", flush=True)
+                    self._leaving = True
+                    self._program.terminate()
         if not self._leaving:
             os._exit(1)
+
+    def _is_at_work(self) -> bool:
+        """Waits until the next look is due, or the agent has ended."""
+        try:
+            self._program.wait(_LOOKS_EVERY)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     def node(self) -> tuple[str, int]:
         """The Ray node that it is on, and the id of the agent's process."""

@@ -2,13 +2,16 @@
 import contextlib
 import json
 import os
+import pathlib
 import sys
+import time
 import warnings
 
 import psutil
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from ray.core.generated import autoscaler_pb2
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import modelet
@@ -22,6 +25,10 @@ SAME_SPEED = ("--memory-mib", 500, "--gflops", 10, "--memory-gbps", 5)
 # machine, and Ray notices a lost node only after 15 seconds.
 SYSTEM = {"worker_niceness": 0, "health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_timeout_ms": 5000,
           "health_check_failure_threshold": 3}
+
+
+class Enough(Exception):
+    """Ends a run that nothing else ends."""
 
 
 def started(start):
@@ -65,14 +72,16 @@ def raylets(cluster):
     return {name: node.all_processes["raylet"][0].process.pid for name, node in (("head", cluster.head_node), ("other", cluster.other))}
 
 
-def nodes_with_a_scheduler(raylets):
-    def schedulers(raylet):
-        for process in psutil.Process(raylet).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if process.name() == "modelet-scheduler":
-                    yield process
+def has_program(raylet, name):
+    for process in psutil.Process(raylet).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == name:
+                return True
+    return False
 
-    return [name for name, raylet in raylets.items() if any(schedulers(raylet))]
+
+def nodes_with_a_scheduler(raylets):
+    return [name for name, raylet in raylets.items() if has_program(raylet, "modelet-scheduler")]
 
 
 def settings(**train):
@@ -125,6 +134,42 @@ def test_a_machine_that_ray_finds_takes_its_place(cluster, text_experiment, tmp_
     assert run.finished["steps"] == 100 * STEPS_PER_EPOCH
 
 
+def drain(cluster):
+    """Tells Ray, as a cloud's notice does, that the other node will go away. It stays for as long as the test wants."""
+    reason, an_hour_from_now = autoscaler_pb2.DrainNodeReason.DRAIN_NODE_REASON_PREEMPTION, int(1000 * (time.time() + 3600))
+    accepted, refusal = ray._raylet.GcsClient(address=cluster.address).drain_node(cluster.other.node_id, reason, "test", an_hour_from_now)
+    assert accepted, refusal
+
+
+def test_an_agent_leaves_a_draining_machine_and_says_so_in_rays_logs(cluster, text_experiment, tmp_path):
+    events = []
+    drained = []
+
+    def drain_and_find(event):
+        events.append(event)
+        if event["event"] == "progress" and event["step"] >= 100 and not drained:
+            drained.append(cluster.other)
+            drain(cluster)
+            end = time.monotonic() + 120
+            while has_program(raylets(cluster)["other"], "modelet-agent"):  # nothing but the drain makes it end
+                assert time.monotonic() < end, "the agent has not left the draining machine"
+                time.sleep(0.1)
+            power_off(cluster)
+            power_on(cluster)
+        if groups(events) and event["event"] == "progress":
+            raise Enough
+
+    with pytest.raises(Enough):
+        modelet.ray.train(text_experiment, num_nodes=NODES, cores=1, out=tmp_path / "run", callbacks=drain_and_find,
+                          settings={**settings(epochs=100000), "cluster.min_nodes": NODES}, agent_options=SAME_SPEED)
+    assert drained and groups(events) == [NODES]
+    steps = [event["step"] for event in events if event["event"] in ("progress", "regrouped")]
+    assert steps == sorted(steps)  # none is repeated, as after a loss
+    logs = [file.read_text(errors="replace") for file in pathlib.Path(ray._private.worker._global_node.get_logs_dir_path()).glob("worker-*")]
+    assert any("Ray is draining this machine" in log for log in logs)
+    assert any("agent info" in log for log in logs)
+
+
 def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
     events = []
 
@@ -146,9 +191,6 @@ def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
 
 def test_an_exception_stops_the_run_with_a_checkpoint(cluster, text_experiment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    class Enough(Exception):
-        pass
 
     def enough(event):
         if event["event"] == "progress" and event["step"] >= 100:
