@@ -70,6 +70,10 @@ class BrowserTest(unittest.TestCase):
         problems = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found["violations"]]
         self.assertEqual(problems, [], what)
 
+    def is_red(self, element):
+        red, green, blue = map(int, element.evaluate("element => getComputedStyle(element).color.match(/\\d+/g)")[:3])
+        return red > 2 * max(green, blue)
+
     def picture(self, page, name, height=900):
         if PICTURES:
             page.set_viewport_size({"width": 1100, "height": height})
@@ -160,13 +164,11 @@ class PageTest(BrowserTest):
         page = self.view()
         state = self.row(page, "nodes", "node-002").locator(".state")
         expect(state).to_have_text("training 7")
-        colours = [state.evaluate("element => getComputedStyle(element).color")]
+        self.assertFalse(self.is_red(state))
         self.pool.lose("node-002")
         expect(state).to_have_text("lost for 3 min 20 s")
         expect(state).to_have_attribute("data-sign", "✕")  # told without colour, too
-        red, green, blue = map(int, state.evaluate("element => getComputedStyle(element).color.match(/\\d+/g)")[:3])
-        self.assertGreater(red, 2 * max(green, blue))
-        self.assertNotIn(f"rgb({red}, {green}, {blue})", colours)
+        self.assertTrue(self.is_red(state))
         expect(self.row(page, "nodes", "node-002")).to_contain_text("start modelet-agent on its machine again")
         page.get_by_role("table", name="runs at work").get_by_role("link", name="deps-7").click()
         expect(page.locator(".marks")).to_contain_text("lost node-002")

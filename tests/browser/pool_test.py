@@ -55,7 +55,11 @@ class RealPoolTest(BrowserTest, PoolTest):
         expect(page.locator(".marks")).to_contain_text("goes on from step", timeout=LONG)
         expect(page.locator("svg .mark.regrouped").first).to_be_attached()
         page.get_by_role("link", name="Nodes").click()
-        expect(self.row(page, "nodes", "b").locator(".state.good")).to_have_count(0, timeout=LONG)
+        killed, left = (self.row(page, "nodes", name).locator(".state") for name in "ba")
+        expect(killed).to_have_text(re.compile("^lost"), timeout=LONG)
+        expect(left).to_have_text(f"training {run}", timeout=LONG)
+        self.assertEqual((self.is_red(killed), self.is_red(left)), (True, False))
+        expect(self.row(page, "nodes", "b")).to_contain_text("look at its machine")
 
         page.get_by_role("button", name="Drain a", exact=True).click()
         expect(self.row(page, "nodes", "a").locator(".state")).to_contain_text("drain", timeout=LONG)

@@ -210,7 +210,7 @@ pool_of() {
     "[ \$($1/modelet nodes --scheduler $address --json | grep -c '\"name\"') = 2 ]"
   for client in "$1" "$2"; do
     "$client/modelet" submit experiments/quickstart.toml --set train.epochs=1 --nodes 2 --watch --scheduler "$address" >"$folder/run.log" 2>&1 ||
-      { tail -5 "$folder"/*.log; fail "$("$client/modelet" --version) does not train on agents of $("$2/modelet" --version) with a scheduler of $("$1/modelet" --version)"; }
+      { tail -n 5 "$folder"/*.log; fail "$("$client/modelet" --version) does not train on agents of $("$2/modelet" --version) with a scheduler of $("$1/modelet" --version)"; }
   done
   kill "${pids[@]}"
   wait "${pids[@]}" || true
