@@ -7,6 +7,9 @@ after a training with all labels.
 A share of the labels, drawn by the seed, is taken out of the training data (XMC text). One model is trained without them, one with
 all. Figures are of those test samples that have such a label, with all their labels, and of the others. Runs stay in --folder, and
 are not repeated.
+
+Then the model of all labels is corrected (modelet learn) with samples of the first half of the test data whose best answer is wrong;
+figures are of these, and of the second half.
 """
 
 import argparse
@@ -82,6 +85,23 @@ def copied(options, model, name):
     return shutil.copytree(model, copy)
 
 
+def correct(options, model):
+    """Learns from wrong answers, and returns rows of a table: their P@k, and those of samples that were not given."""
+    features, labels, test = read(options.folder / "test-all.txt")
+    half = len(test) // 2
+    write(options.folder / "first-half.txt", features, labels, test[:half])
+    write(options.folder / "second-half.txt", features, labels, test[half:])
+    answers = subprocess.run([str(options.modelet), "predict", str(model), str(options.folder / "first-half.txt"), "--k", "1"], stdout=subprocess.PIPE, text=True,
+                             check=True).stdout.splitlines()
+    wrong = [sample for sample, answer in zip(test, answers) if sample[0] and int(answer.rpartition(":")[0]) not in sample[0]]
+    write(options.folder / "wrong.txt", features, labels, wrong[:options.corrections])
+    corrected = copied(options, model, "corrected")
+    before = [figures(options, model, file) for file in ("wrong.txt", "second-half.txt")]
+    run(options.modelet, "learn", corrected, options.folder / "wrong.txt", "--json")
+    after = [figures(options, corrected, file) for file in ("wrong.txt", "second-half.txt")]
+    return [("before", *before), ("after", *after)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("train", type=pathlib.Path)
@@ -89,6 +109,7 @@ def main():
     parser.add_argument("--share", type=float, default=0.1, help="of the labels that are taken out")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--modelet", type=pathlib.Path, default=measuring.DEFAULT_MODELET)
+    parser.add_argument("--corrections", type=int, default=200, help="samples with a wrong answer from which a model learns")
     parser.add_argument("--set", action="append", default=[], help="keys of the experiments")
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="for files and runs")
     options = parser.parse_args()
@@ -99,18 +120,20 @@ def main():
     for name, model in runs.items():
         if not model.exists():
             run(options.modelet, "train", options.folder / f"{name}.txt", options.folder / f"test-{name}.txt", "--json", "--out", model, *settings)
-    rows = [("without them", None, figures(options, runs["known"], "test-of-others-before.txt"), None)]
+    rows = [("without them", None, figures(options, runs["known"], "test-of-others-before.txt"))]
     for name, arguments in (("at once", ["--no-fit"]), ("after the fit", [])):
         model = copied(options, runs["known"], name.replace(" ", "-"))
-        added = run(options.modelet, "labels", "add", model, options.folder / "new.txt", "--json", *arguments)
-        rows.append((name, figures(options, model, "test-of-new.txt"), figures(options, model, "test-of-others.txt"), added))
-    rows.append(("training with all labels", figures(options, runs["all"], "test-of-new.txt"), figures(options, runs["all"], "test-of-others.txt"), None))
+        run(options.modelet, "labels", "add", model, options.folder / "new.txt", "--json", *arguments)
+        rows.append((name, figures(options, model, "test-of-new.txt"), figures(options, model, "test-of-others.txt")))
+    rows.append(("training with all labels", figures(options, runs["all"], "test-of-new.txt"), figures(options, runs["all"], "test-of-others.txt")))
     print(f"{labels - known} of {labels} labels are new\n")
     print("| | samples with a new label: P@1 | P@3 | P@5 | others: P@1 | P@3 | P@5 |\n|---|---|---|---|---|---|---|")
     show = lambda values: " | ".join(f"{value:.2f}" for value in values) if values else " | | "
-    for name, of_new, of_others, _ in rows:
+    for name, of_new, of_others in rows:
         print(f"| {name} | {show(of_new)} | {show(of_others)} |")
-    print(json.dumps([row[3] for row in rows if row[3]]))
+    print("\n| | corrected samples: P@1 | P@3 | P@5 | other samples: P@1 | P@3 | P@5 |\n|---|---|---|---|---|---|---|")
+    for name, of_given, of_others in correct(options, runs["all"]):
+        print(f"| {name} | {show(of_given)} | {show(of_others)} |")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Labels that a trained model gets, loses, or that get another name, without a training (docs/guide.md).
+"""Labels that a trained model gets, loses, or that get another name, and corrections, without a training (docs/guide.md).
 
     modelet.labels.add("runs/shop", "new-products.txt")
     modelet.labels.remove("runs/shop", ["Blue Kettle"])
+    modelet.labels.learn("runs/shop", "corrections.txt")
     model = modelet.load("runs/shop")
 
 Each change is a new checkpoint of the run. A model that is loaded already stays as it was; load the run again.
@@ -27,7 +28,15 @@ def add(run: Folder, samples: str | os.PathLike[str], *, names: str | os.PathLik
     new label.
     """
     options = [word for name, file in (("--names", names), ("--background", background)) if file is not None for word in (name, os.fspath(file))]
-    return _change("add", run, threads, [os.fspath(samples)], *options, *([] if fit else ["--no-fit"]))
+    return _run(["labels", "add"], run, threads, [os.fspath(samples)], *options, *([] if fit else ["--no-fit"]))
+
+
+def learn(run: Folder, samples: str | os.PathLike[str], *, background: str | os.PathLike[str] | None = None, threads: int = 0) -> Event:
+    """Corrects the model with `samples` of labels that it has; only these labels change. `background` is a file of samples as in
+    training, so that nothing is forgotten (default: the training data). Returns the event "labels". Raises UsageError if the
+    samples have no label that the model has."""
+    options = [] if background is None else ["--background", os.fspath(background)]
+    return _run(["learn"], run, threads, [os.fspath(samples)], *options)
 
 
 def remove(run: Folder, labels: Sequence[str | int], *, threads: int = 0) -> Event:
@@ -35,16 +44,16 @@ def remove(run: Folder, labels: Sequence[str | int], *, threads: int = 0) -> Eve
     others stay. Raises UsageError if one is unknown."""
     if isinstance(labels, str):
         raise TypeError("labels is a list of labels, not one text")
-    return _change("remove", run, threads, list(map(str, labels)))
+    return _run(["labels", "remove"], run, threads, list(map(str, labels)))
 
 
 def rename(run: Folder, label: str, to: str, *, threads: int = 0) -> Event:
     """Gives a label another name. Raises UsageError if there is no such label, or another one has the name."""
-    return _change("rename", run, threads, [label, to])
+    return _run(["labels", "rename"], run, threads, [label, to])
 
 
-def _change(verb: str, run: Folder, threads: int, words: Sequence[str], *options: str) -> Event:
+def _run(verb: Sequence[str], run: Folder, threads: int, words: Sequence[str], *options: str) -> Event:
     folder = run.folder if isinstance(run, Run) else run
     with Listeners(None, False) as listeners:
-        follow([_programs.path("modelet"), "labels", verb, "--json", "--threads", str(threads), *options, "--", os.fspath(folder), *words], listeners)
+        follow([_programs.path("modelet"), *verb, "--json", "--threads", str(threads), *options, "--", os.fspath(folder), *words], listeners)
     return listeners.last["labels"]

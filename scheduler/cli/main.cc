@@ -56,6 +56,7 @@ int run(int argc, char** argv) {
   modelet::cli::add_model_verbs(app);
   modelet::cli::add_serve_verb(app);
   modelet::cli::add_labels_verb(app);
+  modelet::cli::add_learn_verb(app);
   modelet::cli::add_neighbours_verb(app);
   modelet::cli::add_report_verb(app);
   modelet::cli::add_data_verbs(app);

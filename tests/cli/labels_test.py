@@ -23,6 +23,17 @@ class LabelsTest(ProgramTest):
         self.assertIn("tea", self.best_of("green leaves")[0])
         self.assert_refused(2, "has no label that the model", "modelet", "labels", "add", self.folder / "run", self.folder / "new.txt")
 
+        (self.folder / "right.txt").write_text("__label__cars green engine\n" * 3)
+        corrected = self.modelet("learn", self.folder / "run", self.folder / "right.txt", "--json").events()
+        self.assert_documented(corrected, {"labels"})
+        self.assertEqual((corrected[0]["what"], corrected[0]["changed"], corrected[0]["samples"]), ("corrected", 1, 3))
+        self.assertIn("cars", self.best_of("green engine")[0])
+        self.assertIn("tea", self.best_of("green leaves")[0])
+        (self.folder / "strange.txt").write_text("__label__boats green engine\n")
+        self.assert_refused(2, "has no label that the model", "modelet", "learn", self.folder / "run", self.folder / "strange.txt")
+        (self.folder / "train.txt").unlink()
+        self.assert_refused(2, "would forget", "modelet", "learn", self.folder / "run", self.folder / "right.txt")
+
         self.modelet("labels", "rename", self.folder / "run", "pottery", "ceramics")
         self.assertIn("ceramics", self.best_of("board water")[0])
         self.modelet("labels", "remove", self.folder / "run", "tea")

@@ -9,7 +9,7 @@ import unittest
 from programs import ENDLESS, PROGRAMS, PoolTest, ProgramTest, newest_checkpoint, wait_until
 
 OF_KEPT_RUNS = [("fetch",), ("logs",), ("drain",), ("trace",)]  # fetch_test.py and trace_test.py test them, serve_test.py tests serve
-OF_LABELS = [("labels", verb) for verb in ("add", "remove", "rename")]  # labels_test.py
+OF_LABELS = [("learn",), *(("labels", verb) for verb in ("add", "remove", "rename"))]  # labels_test.py
 ALL_PROGRAMS = ("modelet", "modelet-agent", "modelet-scheduler")
 
 

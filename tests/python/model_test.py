@@ -71,6 +71,10 @@ def test_labels_come_and_go(run, tmp_path):
     assert labels[0, 3] == -1 and (labels[0, :3] >= 0).all()
     with pytest.raises(modelet.UsageError, match="not among the names"):
         modelet.labels.remove(folder, ["mixture"])
+    corrections = tmp_path / "right.txt"
+    corrections.write_text("__label__tool wren saw wren\n" * 3)
+    assert modelet.labels.learn(folder, corrections)["changed"] == 1
+    assert modelet.load(folder).label_names[modelet.load(folder).predict(["wren saw wren"], k=1)[0][0, 0]] == "tool"
     with pytest.raises(TypeError):
         modelet.labels.remove(folder, "bird")
 

@@ -3,7 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <unordered_set>
@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/system/file.h"
 #include "base/version.h"
-#include "node_agent/train/labels/new_neurons.h"
+#include "node_agent/train/labels/neurons.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/read/line_reader.h"
@@ -32,6 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostBackground = 32768;  // samples
+constexpr uint32_t kTimes = 8;             // others that a sample counts for from which a model learns
 
 // A run whose model is changed. Nothing of it changes before write().
 class ChangedRun {
@@ -165,21 +166,26 @@ std::vector<std::string> names_with(const ChangedRun& run, uint64_t labels, cons
   return names;
 }
 
-// Writes the samples that have new labels, with these alone, and those for negatives, without any; `competing`: all with all of
-// their labels.
+// Writes first the samples that have labels which are to be fitted, then those of the training; with these labels alone or, if
+// labels compete, with all.
 struct Mixed {
   uint64_t samples = 0, background = 0;
 };
-Mixed mix(const ChangedRun& run, const shard::Dataset& given, const shard::Dataset* background, bool competing, const fs::path& file) {
-  const uint64_t known = run.shape().labels;
+template <class IsOwn>
+Mixed mix(const shard::Dataset& given, const shard::Dataset* background, bool competing, const IsOwn& is_own, const fs::path& file) {
   Mixed mixed;
   shard::PreparedWriter writer(file, given.features(), given.labels(), given.normalize());
   std::unordered_set<uint64_t> own;
+  std::vector<uint32_t> kept;
+  const auto only_own = [&](std::span<const uint32_t> labels) {
+    kept.clear();
+    std::ranges::copy_if(labels, std::back_inserter(kept), is_own);
+    return std::span<const uint32_t>(kept);
+  };
   for (size_t row = 0; row < given.rows(); ++row) {
     shard::Sample sample = given.sample(row);
-    const auto first = std::ranges::lower_bound(sample.labels, known);
-    if (first == sample.labels.end()) continue;
-    if (!competing) sample.labels = sample.labels.subspan(static_cast<size_t>(first - sample.labels.begin()));
+    if (std::ranges::none_of(sample.labels, is_own)) continue;
+    if (!competing) sample.labels = only_own(sample.labels);
     writer.add(sample);
     own.insert(hash_of(sample));
     ++mixed.samples;
@@ -189,7 +195,7 @@ Mixed mix(const ChangedRun& run, const shard::Dataset& given, const shard::Datas
     for (const uint32_t row : shard::spread_out(rows, std::min(rows.size(), kMostBackground))) {
       shard::Sample sample = background->sample(row);
       if (own.contains(hash_of(sample))) continue;  // the label's own sample is no negative
-      if (!competing) sample.labels = {};
+      if (!competing) sample.labels = only_own(sample.labels);
       writer.add(sample);
       ++mixed.background;
     }
@@ -233,7 +239,8 @@ ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const Ad
   const fs::path file = folder.path() / "samples.mlt";
   const auto background = background_of(run, options);
   const bool competing = run.experiment().model.loss == Loss::kSoftmax;
-  const Mixed mixed = mix(run, given, background ? &*background : nullptr, competing, file);
+  const auto is_new = [known](uint32_t label) { return label >= known; };
+  const Mixed mixed = mix(given, background ? &*background : nullptr, competing, is_new, file);
   if (mixed.samples == 0)
     throw UsageError(fmt::format("{}: no sample has one of the {} new labels", samples.string(), added));
   const shard::Dataset mixture = shard::Dataset::open(file);
@@ -242,11 +249,11 @@ ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const Ad
   if (mixed.background > 0 && competing) {
     const auto all = run.with_labels(given.labels());
     join_labels(*all, parts, run.checkpoint());
-    fit_rows(*all, mixture, options.progress);
+    fit_rows(*all, mixture, shard::all_rows(mixture.rows()), options.progress);
     shard::Network* const fitted[] = {all.get()};
     take_labels(*fresh, fitted);
   } else if (mixed.background > 0) {
-    fit_rows(*fresh, mixture, options.progress);
+    fit_rows(*fresh, mixture, shard::all_rows(mixture.rows()), options.progress);
   }
   if (shard::has_fitted_classifiers(run.network().scoring())) fit_classifiers_of(*fresh, mixture, options.progress);
 
@@ -255,6 +262,55 @@ ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const Ad
   return {.checkpoint = run.write(*whole, std::move(names), run.checkpoint().index().removed_labels),
           .labels = given.labels(),
           .changed = added,
+          .samples = mixed.samples,
+          .background = mixed.background};
+}
+
+ChangedLabels learn(const fs::path& path, const fs::path& samples, const AddOptions& options) {
+  ChangedRun run(path, options);
+  const shard::Dataset given = shard::load_queries(samples, run.experiment().data.normalize, run.encoder());
+  if (given.features() != run.shape().features || given.labels() != run.shape().labels)
+    throw UsageError(fmt::format("{}: has {} features and {} labels, and the model {} and {}", samples.string(), given.features(),
+                                 given.labels(), run.shape().features, run.shape().labels));
+  const auto background = background_of(run, options);
+  if (!background)
+    throw UsageError(fmt::format("{}: the training data is not there; --background FILE names samples of it, without which the "
+                                 "model would forget what it knows of these labels",
+                                 run.experiment().data.train));
+  std::vector<bool> is_given(given.labels());
+  for (size_t row = 0; row < given.rows(); ++row)
+    for (const uint32_t label : given.sample(row).labels) is_given[label] = true;
+  std::vector<uint32_t> labels;
+  for (uint32_t label = 0; label < is_given.size(); ++label)
+    if (is_given[label]) labels.push_back(label);
+  if (labels.empty()) throw UsageError(fmt::format("{}: has no label that the model in {} has", samples.string(), path.string()));
+
+  const TemporaryFolder folder("learn");
+  const fs::path file = folder.path() / "samples.mlt";
+  const bool competing = run.experiment().model.loss == Loss::kSoftmax;
+  const Mixed mixed = mix(given, &*background, competing, [&](uint32_t label) { return is_given[label]; }, file);
+  const shard::Dataset mixture = shard::Dataset::open(file);
+  std::vector<uint32_t> rows = shard::all_rows(mixture.rows());
+  for (uint32_t time = 1; time < kTimes; ++time)
+    for (uint32_t row = 0; row < mixed.samples; ++row) rows.push_back(row);
+  const uint64_t changed = labels.size();
+  const auto fitted = neurons_of_labels(run.checkpoint(), run.network(), std::move(labels), mixture, mixed.samples);
+  shard::Network* const parts[] = {fitted.get(), &run.network()};
+  const auto whole = run.with_labels(given.labels());
+  if (competing) {
+    join_labels(*whole, parts, run.checkpoint());
+    fit_rows(*whole, mixture, std::move(rows), options.progress);
+    shard::Network* const all[] = {whole.get()};
+    take_labels(*fitted, all);
+  } else {
+    fit_rows(*fitted, mixture, std::move(rows), options.progress);
+  }
+  if (shard::has_fitted_classifiers(run.network().scoring())) fit_classifiers_of(*fitted, mixture, options.progress);
+  const auto result = run.with_labels(given.labels());
+  join_labels(*result, parts, run.checkpoint());
+  return {.checkpoint = run.write(*result, run.names(), run.checkpoint().index().removed_labels),
+          .labels = given.labels(),
+          .changed = changed,
           .samples = mixed.samples,
           .background = mixed.background};
 }

@@ -1,4 +1,4 @@
-// Labels that come, go and get other names, of a model that is not trained again. Each change is a new checkpoint of the run,
+// Labels that come, go, get other names or are corrected, of a model that is not trained again. Each change is a new checkpoint of the run,
 // one step after its newest one: a server that serves the run loads it, and the checkpoint before stays.
 //
 // A new label gets a neuron of its own. It is known at once by its mean sample: by the direct path, if the model has one, and by
@@ -43,6 +43,12 @@ struct ChangedLabels {
 // are ignored. UsageError if it has no new label, or if the model is one of towers, of running text or of 0/1 columns;
 // FormatError and Error as load_dataset().
 ChangedLabels add_labels(const std::filesystem::path& run, const std::filesystem::path& samples, const AddOptions& options);
+
+// Corrects the model with samples of labels that it has: the neurons and classifiers of these labels alone are fitted again, with
+// the samples, each as often as kTimes others, and as in AddOptions with some of the training data, so that what they have
+// learned before is not forgotten. Other labels keep their scores. UsageError if the samples have no label that the model has,
+// or if there are no samples of the training.
+ChangedLabels learn(const std::filesystem::path& run, const std::filesystem::path& samples, const AddOptions& options);
 
 // A removed label is never again an answer. `labels`: names or, if labels have none, numbers. UsageError if one is unknown, or
 // was removed before, or if none would be left.

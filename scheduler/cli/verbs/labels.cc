@@ -72,6 +72,13 @@ void add(const LabelsOptions& options) {
   });
 }
 
+void learn(const LabelsOptions& options) {
+  change(options, "corrected", [&](agent::AddOptions& with) {
+    with.background = options.background;
+    return agent::learn(options.run, options.samples, with);
+  });
+}
+
 void remove(const LabelsOptions& options) {
   change(options, "removed",
          [&](const agent::ChangeOptions& with) { return agent::remove_labels(options.run, options.labels, with); });
@@ -121,6 +128,17 @@ void add_labels_verb(CLI::App& app) {
   rename_verb.add_option("from", renamed->from, "its name now")->required();
   rename_verb.add_option("to", renamed->to, "its new name")->required();
   rename_verb.footer("Example:\n  modelet labels rename runs/shop Ketle Kettle");
+}
+
+void add_learn_verb(CLI::App& app) {
+  const auto options = std::make_shared<LabelsOptions>();
+  CLI::App& verb = add_change(app, "learn", "Correct a trained model with some samples", options, learn);
+  verb.add_option("samples", options->samples, "text as the training data, with the right labels")->required()->check(CLI::ExistingFile);
+  verb.add_option("--background", options->background, "samples as in training, so that nothing is forgotten (default: the training data)")
+      ->check(CLI::ExistingFile);
+  verb.footer(
+      "Only the labels of the samples change. A server of the run loads the new checkpoint by itself.\n"
+      "Example:\n  modelet learn runs/shop corrections.txt");
 }
 
 }  // namespace modelet::cli

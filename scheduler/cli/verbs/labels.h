@@ -1,4 +1,4 @@
-// modelet labels: labels that a trained model gets and loses.
+// modelet labels and modelet learn: what changes in a trained model without a training.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -6,5 +6,6 @@
 namespace modelet::cli {
 
 void add_labels_verb(CLI::App& app);
+void add_learn_verb(CLI::App& app);
 
 }  // namespace modelet::cli

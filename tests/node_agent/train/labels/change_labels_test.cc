@@ -142,6 +142,37 @@ TEST_F(ChangeLabelsTest, WhateverBelongsToANeuronMovesWithIt) {
   EXPECT_EQ(shard::Model(run).step(), step);
 }
 
+// Samples of label 1 look like nothing that the model knows of it.
+TEST_F(ChangeLabelsTest, AModelLearnsFromSamplesAndForgetsNothing) {
+  for (const Loss loss : {Loss::kSigmoid, Loss::kSoftmax}) {
+    experiment_.model.loss = loss;
+    experiment_.model.classifiers = loss == Loss::kSigmoid ? 0.5f : 0;
+    const std::string name = loss == Loss::kSigmoid ? "sigmoid" : "softmax";
+    prepare(xmc(kKnown, 0, kKnown, 20));
+    const fs::path run = train(name);
+    const std::string words = " 10:1 17:1\n";  // of labels 2 and 3
+    const fs::path question = file("question.txt", "1 " + std::to_string(features()) + ' ' + std::to_string(kKnown) + "\n1" + words);
+    const shard::Dataset asked = shard::load_queries(question, Normalize::kNone, {});
+    EXPECT_NE(shard::Model(run).predict(asked.sample(0), 1).at(0).label, 1u);
+    const shard::Model before(run);
+    std::string lines;
+    for (int i = 0; i < 3; ++i) lines += '1' + words;
+    const ChangedLabels changed = learn(
+        run, file("learn.txt", "3 " + std::to_string(features()) + ' ' + std::to_string(kKnown) + '\n' + lines), {});
+    EXPECT_EQ(changed.changed, 1u);
+    EXPECT_EQ(changed.samples, 3u);
+    const shard::Model after(run);
+    EXPECT_EQ(after.predict(asked.sample(0), 1).at(0).label, 1u) << name;
+    EXPECT_GT(found(after, 0, kKnown), found(before, 0, kKnown) - 0.03) << name;
+    EXPECT_EQ(after.label_counts()[1], before.label_counts()[1] + 3);
+    const auto now = scores(after, asked.sample(0));
+    for (const auto& [label, score] : scores(before, asked.sample(0))) {
+      if (label == 1) continue;
+      EXPECT_NEAR(now.at(label), score, 1e-4 * std::max(1.0f, std::abs(score))) << label;
+    }
+  }
+}
+
 TEST_F(ChangeLabelsTest, ARemovedLabelIsNeverAnAnswer) {
   const fs::path run = trained();
   const shard::Model before(run);
@@ -198,7 +229,7 @@ TEST_F(ChangeLabelsTest, AnInterruptedChangeChangesNothing) {
   const shard::Model before(run);
   AddOptions options;
   options.progress = [](std::string_view what, double) {
-    if (what == "fits new labels") throw Interrupted("enough");
+    if (what == "fits neurons") throw Interrupted("enough");
   };
   EXPECT_THROW(add_labels(run, file("new.txt", xmc(kLabels, kKnown, kLabels, 3)), options), Interrupted);
   EXPECT_EQ(shard::Model(run).folder(), before.folder());

@@ -1,10 +1,11 @@
-#include "node_agent/train/labels/new_neurons.h"
+#include "node_agent/train/labels/neurons.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -17,6 +18,7 @@
 #include "shard/data/batch/split.h"
 #include "shard/inference/evaluation.h"
 #include "shard/layers/forward.h"
+#include "shard/layers/scoring/classifiers.h"
 #include "shard/modelet/state.h"
 #include "shard/modelet/take_neurons.h"
 
@@ -29,7 +31,7 @@ constexpr uint64_t kFitEpochs = 8, kLeastSteps = 1500;  // docs/studies/new-labe
 constexpr uint32_t kLeastDraws = 16;
 
 // The experiment of a network of `labels` of the model's labels.
-Experiment experiment_of_new(const Experiment& experiment, uint64_t labels, uint64_t of_model) {
+Experiment experiment_of(const Experiment& experiment, uint64_t labels, uint64_t of_model) {
   Experiment own = tower_experiment(experiment);
   own.modelets.output_modelets = static_cast<uint32_t>(std::min<uint64_t>(own.modelets.output_modelets, labels));
   Experiment::Sampling& sampling = own.sampling;
@@ -125,28 +127,55 @@ void step_output(shard::Network& network, const shard::LossFunction& loss, const
   const ConstMatrix statistics = output.statistics();
   shard::BatchLoss result;
   loss.combine(batch, std::span(&statistics, 1), result);
-  if (!std::isfinite(result.loss)) throw Error("the fit of new labels diverged: the loss is not a finite number");
+  if (!std::isfinite(result.loss)) throw Error("the fit of neurons diverged: the loss is not a finite number; lower train.learning_rate");
   output.update(pass.output_input(), result.factors.front().data(), result.target_factor.data(), rule);
   output.maintain(pass.output_input(), rule.step);
 }
 
-}  // namespace
-
-std::unique_ptr<shard::Network> neurons_of_new_labels(const shard::Checkpoint& checkpoint, shard::Network& model,
-                                                      const shard::Dataset& samples, const LabelProgress& progress) {
-  const uint64_t known = model.shape().labels, labels = samples.labels() - known;
+// A network of these labels, whose output layer is at its beginning.
+std::unique_ptr<shard::Network> network_of(std::vector<uint32_t> labels, const shard::Checkpoint& checkpoint,
+                                           shard::Network& model, const shard::Dataset& samples) {
   DataShape shape = model.shape();
   shape.labels = samples.labels();
   shape.train_rows = samples.rows();
-  shape = tower_shape(shape, labels, samples.label_entries());
-  std::vector<uint32_t> own(labels);
-  std::iota(own.begin(), own.end(), static_cast<uint32_t>(known));
-  const Experiment experiment = experiment_of_new(model.experiment(), labels, known);
+  shape = tower_shape(shape, labels.size(), samples.label_entries());
+  const Experiment experiment = experiment_of(model.experiment(), labels.size(), model.shape().labels);
   auto network = std::make_unique<shard::Network>(experiment, shape, partition_model(experiment, shape), true, model.pool(),
-                                                  model.features(), shard::LabelSpread(std::move(own), samples.labels()));
+                                                  model.features(), shard::LabelSpread(std::move(labels), samples.labels()));
   network->initialise();
   for (const auto& modelet : network->modelets())
     if (modelet->spec().kind != LayerKind::kOutput) shard::restore_modelet(*modelet, checkpoint);
+  return network;
+}
+
+}  // namespace
+
+std::unique_ptr<shard::Network> neurons_of_labels(const shard::Checkpoint& checkpoint, shard::Network& model,
+                                                  std::vector<uint32_t> labels, const shard::Dataset& samples, size_t given) {
+  auto network = network_of(std::move(labels), checkpoint, model, samples);
+  shard::Network* const parts[] = {&model};
+  take_labels(*network, parts);
+  const std::vector<uint32_t> rows = shard::all_rows(given);
+  for (shard::Modelet* modelet : network->output().modelets())
+    if (shard::Direct* const direct = modelet->direct()) {
+      const shard::Pairs before = direct->pairs.add(samples, rows, network->spread(), network->pool());
+      if (direct->classifiers) direct->classifiers = direct->classifiers->moved(before, direct->pairs);
+    }
+  network->set_scoring();
+  shard::keep_classifiers(network->scoring());
+  if (std::vector<uint32_t> counts = network->label_counts(); !counts.empty()) {
+    for (const uint32_t row : rows)
+      for (const uint32_t label : samples.sample(row).labels) ++counts[label];
+    network->set_label_counts(counts);
+  }
+  return network;
+}
+
+std::unique_ptr<shard::Network> neurons_of_new_labels(const shard::Checkpoint& checkpoint, shard::Network& model,
+                                                      const shard::Dataset& samples, const LabelProgress& progress) {
+  std::vector<uint32_t> own(samples.labels() - model.shape().labels);
+  std::iota(own.begin(), own.end(), static_cast<uint32_t>(model.shape().labels));
+  auto network = network_of(std::move(own), checkpoint, model, samples);
   network->build_pairs(samples, shard::all_rows(samples.rows()));
   network->set_label_counts(shard::count_labels(samples));
   if (shard::Direct* const theirs = model.output().modelets().front()->direct()) {
@@ -160,9 +189,9 @@ std::unique_ptr<shard::Network> neurons_of_new_labels(const shard::Checkpoint& c
   return network;
 }
 
-void fit_rows(shard::Network& network, const shard::Dataset& samples, const LabelProgress& progress) {
+void fit_rows(shard::Network& network, const shard::Dataset& samples, std::vector<uint32_t> rows, const LabelProgress& progress) {
   const Experiment& experiment = network.experiment();
-  shard::BatchOrder order(shard::all_rows(samples.rows()), experiment.train.batch, experiment.train.seed);
+  shard::BatchOrder order(std::move(rows), experiment.train.batch, experiment.train.seed);
   const auto loss = shard::make_loss(experiment.model.loss);
   const shard::AdamCorrections corrections(experiment.optimizer.beta1, experiment.optimizer.beta2);
   shard::Batch batch;
@@ -174,7 +203,7 @@ void fit_rows(shard::Network& network, const shard::Dataset& samples, const Labe
     // From the rate of the experiment down to zero: what is fitted last stays.
     const auto rate = experiment.train.learning_rate * (1 - static_cast<float>(step) / static_cast<float>(steps));
     step_output(network, *loss, batch, pass, {experiment.optimizer, corrections, step, rate});
-    if (progress) progress("fits new labels", static_cast<double>(step) / static_cast<double>(steps));
+    if (progress) progress("fits neurons", static_cast<double>(step) / static_cast<double>(steps));
   }
 }
 

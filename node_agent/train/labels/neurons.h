@@ -1,5 +1,5 @@
-// The neurons of new labels: a network with the hidden layers of a trained one and an output layer for the new labels alone.
-// Only its output layer is fitted. One thread, parallel inside.
+// Neurons of some labels: a network with the hidden layers of a trained one and an output layer for these labels alone, which may
+// be new. Only its output layer is fitted. One thread, parallel inside.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "shard/data/store/dataset.h"
 #include "shard/layers/network.h"
@@ -22,9 +23,14 @@ using LabelProgress = std::function<void(std::string_view what, double share)>;
 std::unique_ptr<shard::Network> neurons_of_new_labels(const shard::Checkpoint& checkpoint, shard::Network& model,
                                                       const shard::Dataset& samples, const LabelProgress& progress);
 
-// Fits the rows of the output layer by the optimiser of the experiment. With a sigmoid, samples without labels are negatives of
+// The same of labels [labels] that the model has, as they are there. The first `given` samples are new to it, and are added to the
+// direct path.
+std::unique_ptr<shard::Network> neurons_of_labels(const shard::Checkpoint& checkpoint, shard::Network& model,
+                                                  std::vector<uint32_t> labels, const shard::Dataset& samples, size_t given);
+
+// Fits the rows of the output layer to these rows of `samples`, of which one may occur several times, by the optimiser of the experiment. With a sigmoid, samples without labels are negatives of
 // all. With a softmax, labels compete, so the network has all labels of the model, and samples have theirs.
-void fit_rows(shard::Network& network, const shard::Dataset& samples, const LabelProgress& progress);
+void fit_rows(shard::Network& network, const shard::Dataset& samples, std::vector<uint32_t> rows, const LabelProgress& progress);
 // Fits the labels' linear classifiers (model.classifiers).
 void fit_classifiers_of(shard::Network& network, const shard::Dataset& samples, const LabelProgress& progress);
 
