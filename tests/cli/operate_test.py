@@ -126,9 +126,11 @@ class Ssh(PoolWithInvitations):
         return ["-p", str(port), "-i", str(folder / "user"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
 
     def tarball(self, name):
-        path = self.pool / f"{name}.tar.gz"
-        (self.pool / "note").write_text(name)
-        with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        path = self.pool / name
+        (self.pool / "note").write_text(path.name.partition(".")[0])
+        fastest = {"w:xz": {"preset": 0}, "w:gz": {"compresslevel": 1}}
+        mode = "w:" + path.suffix[1:]
+        with tarfile.open(path, mode, **fastest[mode]) as archive:
             archive.add(PROGRAMS / "modelet-agent", "modelet/bin/modelet-agent")
             archive.add(self.pool / "note", "modelet/note")
         return path
@@ -138,7 +140,7 @@ class Ssh(PoolWithInvitations):
 
     def test_agents_on_three_machines_of_which_one_is_dead(self):
         hosts = {"alpha": self.start_sshd("alpha-sshd"), "beta": self.start_sshd("beta-sshd"), "dead": ["-p", "1"]}
-        text = (f'tarball = "{self.tarball("first")}"\ninvitation = "{self.invite()}"\n'
+        text = (f'tarball = "{self.tarball("first.tar.xz")}"\ninvitation = "{self.invite()}"\n'
                 'agent_options = ["--cores=1", "--memory-mib=500", "--gflops=10", "--memory-gbps=5", "--dedicated", "--leave-seconds=5"]\n')
         for name, options in hosts.items():
             text += f'[[host]]\nname = "{name}"\naddress = "{getpass.getuser()}@127.0.0.1"\nssh_options = {json.dumps(options)}\n'
@@ -171,7 +173,7 @@ class Ssh(PoolWithInvitations):
         wait_until(lambda: self.states() == {"alpha": "free", "beta": "free"}, lambda: f"both register: {self.nodes()}")
         pids = [(folder_of[name] / "modelet/agent.pid").read_text() for name in ("alpha", "beta")]
         self.assertIn("runs", launch_each("status")[1][0])
-        blocks[0] = blocks[0].replace("first.tar.gz", self.tarball("second").name)
+        blocks[0] = blocks[0].replace("first.tar.xz", self.tarball("second.tar.gz").name)
         self.assertIn("other programs", launch_each("up")[1][0])
         self.assertEqual(launch_each("upgrade")[0], [0, 0, 1])
         self.assertEqual((folder_of["alpha"] / "modelet/app/note").read_text(), "second")

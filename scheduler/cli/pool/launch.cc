@@ -213,7 +213,7 @@ void add_launch_verb(CLI::App& app) {
   const auto ssh = std::make_shared<LaunchOptions>();
   CLI::App& ssh_verb = *launch.add_subcommand("ssh", "On machines that ssh reaches without a password");
   ssh_verb.footer(
-      "HOSTS.toml: tarball = \"modelet-...tar.gz\", invitation = \"modelet1-...\", folder, ssh_options and agent_options (lists), "
+      "HOSTS.toml: tarball = \"modelet-...tar.xz\", invitation = \"modelet1-...\", folder, ssh_options and agent_options (lists), "
       "and for each machine [[host]] with name, address (USER@HOST) and ssh_options.\n"
       "All hosts at once. What is there already stays, so the same command goes on where one failed.\n"
       "  up       installs the programs, joins the pool and starts the agent, where that was not done\n"

@@ -62,8 +62,9 @@ bool SshLauncher::is_up_to_date() const {
 void SshLauncher::install() const {
   if (is_up_to_date()) return;
   run(fmt::format(
-          "set -e; rm -rf app.new; mkdir app.new; tar xzf - -C app.new --strip-components=1\n"
+          "set -e; rm -rf app.new; mkdir app.new; tar x{}f - -C app.new --strip-components=1\n"
           "printf %s {} > app.new/.tarball; rm -rf app.old; [ ! -d app ] || mv app app.old; mv app.new app",
+          options_.tarball.extension() == ".xz" ? "J" : "z",  // from a pipe, tar does not find it out
           checksum_),
       options_.tarball);
 }

@@ -19,7 +19,7 @@ struct SshHost {
 };
 
 struct SshOptions {
-  std::filesystem::path tarball;   // modelet-*.tar.gz; empty: the programs that are there already
+  std::filesystem::path tarball;   // modelet-*.tar.xz or .tar.gz; empty: the programs that are there already
   std::string invitation;          // for hosts that have not joined yet
   std::string folder = "modelet";  // on the hosts, in the user's home unless it is absolute
   double seconds = 120;            // for each command
