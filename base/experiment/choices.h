@@ -65,6 +65,10 @@ constexpr auto spellings(TowerLabels) {
   return std::to_array<std::string_view>({"clustered", "spread", "mixed"});
 }
 
+// What a site of private data sends of a round.
+enum class Privacy { kSums, kRows };
+constexpr auto spellings(Privacy) { return std::to_array<std::string_view>({"sums", "rows"}); }
+
 enum class WordsTask { kSkipgram, kNext };
 constexpr auto spellings(WordsTask) { return std::to_array<std::string_view>({"skipgram", "next"}); }
 

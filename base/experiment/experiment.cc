@@ -1,10 +1,17 @@
 #include "base/experiment/experiment.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/experiment/fields.h"
 
 namespace modelet {
+
+bool is_private_name(std::string_view name) {
+  constexpr size_t kLongest = 64;
+  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; };
+  return !name.empty() && name.size() <= kLongest && std::ranges::all_of(name, fits);
+}
 
 std::string join(std::span<const std::string_view> words) {
   std::string text;

@@ -153,6 +153,10 @@ struct Experiment {
     uint32_t min_nodes = 1;       // a run that has lost nodes waits rather than go on with fewer
     uint32_t max_nodes = 0;       // most nodes that a run grows to; 0: as many as it began with
     uint32_t snapshot_every = 0;  // steps between two snapshots; 0: as often as a budget allows
+    // Of a run with private data (is_private()), in which each replica is an owner:
+    Privacy privacy = Privacy::kSums;  // what an owner sends of a round
+    uint32_t most_samples = 0;         // of an owner that count for its weight in the mean; 0: no limit
+    uint32_t epoch_steps = 0;          // steps that make an epoch
   } cluster;
 };
 
@@ -165,6 +169,20 @@ struct Encoding {
   Experiment::Table table;
 };
 Encoding encoding_of(const Experiment& experiment);
+
+// Data that stays with its owners: data.train is private:NAME, and the agents that have data of this name are the
+// sites of the run, each with a copy of the model (docs/privacy.md).
+inline constexpr std::string_view kPrivatePrefix = "private:";
+inline bool is_private(const Experiment& experiment) { return experiment.data.train.starts_with(kPrivatePrefix); }
+inline std::string private_name(const Experiment& experiment) {
+  return is_private(experiment) ? experiment.data.train.substr(kPrivatePrefix.size()) : "";
+}
+// A name is 1 to 64 letters, digits, '-' and '_'.
+bool is_private_name(std::string_view name);
+// Whether owners send nothing but masked sums.
+inline bool sends_sums(const Experiment& experiment) {
+  return is_private(experiment) && experiment.cluster.privacy == Privacy::kSums;
+}
 
 // The figure that decides which weights are the best (train.metric). If there is one label, it is always the best
 // one, so only AUC tells models apart.

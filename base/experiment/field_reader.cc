@@ -134,6 +134,10 @@ class ValueReader {
     if (field_.text == Text::kWord) {
       const auto in_word = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
       if (value.empty() || !std::ranges::all_of(value, in_word)) bad_value<std::string>(shown(value));
+    } else if (field_.text == Text::kRequiredData && value.starts_with(kPrivatePrefix)) {
+      if (!is_private_name(std::string_view(value).substr(kPrivatePrefix.size())))
+        fail("is " + shown(value) + "; private data is private: and a name of letters, digits, '-' and '_', such as " +
+             std::string(kPrivatePrefix) + "clinic");
     } else if (field_.text != Text::kColumn && !value.empty()) {
       value = (source_.folder / value).lexically_normal().string();
       require_writable(value);

@@ -24,8 +24,9 @@ Target at(Experiment& experiment) {
 constexpr Field kData[] = {
     {.key = "data.train",
      .target = at<&E::data, &E::Data::train>,
-     .meaning = "training samples: text (plain, .xz, .gz) or a prepared file",
-     .text = Text::kRequiredPath},
+     .meaning = "training samples: text (plain, .xz, .gz) or a prepared file; private:NAME: data that stays with "
+                "its owners, whose agents know it by this name (docs/privacy.md)",
+     .text = Text::kRequiredData},
     {.key = "data.test",
      .target = at<&E::data, &E::Data::test>,
      .meaning = "test samples, in the same formats",
@@ -595,6 +596,24 @@ constexpr Field kCluster[] = {
          "in a pool: the most steps that are done again after a node is lost; a snapshot is made after half "
          "as many; 0: as often as 1 % of the time and 10 % of the links allow, or, with several replicas, "
          "3200",
+     .high = 1e9},
+    {.key = "cluster.privacy",
+     .target = at<&E::cluster, &E::Cluster::privacy>,
+     .meaning =
+         "private data: what an owner sends after exchange.local_steps steps; sums: all rows, masked so that only the "
+         "sum over all owners can be read; rows: the rows that changed, which the other owners can read"},
+    {.key = "cluster.most_samples",
+     .target = at<&E::cluster, &E::Cluster::most_samples>,
+     .unit = "samples",
+     .meaning =
+         "private data: an owner weighs as much in the mean as it has training samples, but at most this many; 0: no "
+         "limit; 1: all owners weigh the same",
+     .high = kAnyCount},
+    {.key = "cluster.epoch_steps",
+     .target = at<&E::cluster, &E::Cluster::epoch_steps>,
+     .unit = "steps",
+     .meaning =
+         "private data: steps that make an epoch, because nobody knows how many samples all owners have; needed",
      .high = 1e9},
 };
 

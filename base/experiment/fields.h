@@ -33,9 +33,11 @@ concept WholeNumber = std::same_as<T, uint32_t> || std::same_as<T, uint64_t>;
 using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
                             std::vector<std::string>*, Normalize*, Precision*, DataFormat*, TextWeight*,
                             WordsTask*, Delimiter*, Loss*, SamplingMode*, RetrievalKind*, HashFamilyKind*, TowerLabels*,
-                            OptimizerKind*, ScheduleKind*, CodecKind*>;
+                            OptimizerKind*, ScheduleKind*, CodecKind*, Privacy*>;
 
-enum class Text { kNone, kPath, kRequiredPath, kWord, kColumn };  // what a string field holds
+// What a string field holds. kRequiredData: a path, or private:NAME (is_private() in base/experiment/experiment.h).
+enum class Text { kNone, kPath, kRequiredPath, kRequiredData, kWord, kColumn };
+constexpr bool is_required(Text text) { return text == Text::kRequiredPath || text == Text::kRequiredData; }
 
 // A key: where its value lives, and which values are allowed.
 struct Field {
@@ -141,6 +143,8 @@ std::string range_text(const Field& field) {
   switch (field.text) {
     case Text::kRequiredPath:
       return "a path; required";
+    case Text::kRequiredData:
+      return "a path, or private:NAME; required";
     case Text::kPath:
       return "a path, or empty";
     case Text::kWord:

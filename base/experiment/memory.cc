@@ -34,10 +34,10 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
   const uint64_t beside = (modelet.kind == LayerKind::kInput ? 1 : 4) * sizeof(float);
   uint64_t bytes = rows * (vectors * cols * value + beside);
   if (const uint64_t replicas = experiment.cluster.replicas; replicas > 1) {
-    // The weights and biases that the replicas agreed upon, and for each row the number of replicas over
-    // which it was averaged. Then sets of rows, one bit per row, for every replica: as they are kept and as
+    // The weights and biases that the replicas agreed upon, and for each row the share of a replica
+    // in its mean. Then sets of rows, one bit per row, for every replica: as they are kept and as
     // they travel.
-    bytes += rows * (cols * value + beside + sizeof(uint16_t));
+    bytes += rows * (cols * value + beside + sizeof(float));
     bytes += (2 * replicas + 2) * rows / 8;
   }
   if (modelet.kind != LayerKind::kOutput) return bytes;
@@ -96,9 +96,11 @@ uint64_t sync_buffer_bytes(const ModeletSpec& modelet, const Experiment& experim
   // A segment holds the weights of rows or, when replicas are synchronised exactly, their optimiser state. One of the replicas
   // sends that state, but it is not known beforehand which one. So there are buffers for all of them, and
   // each message is shorter the more replicas there are.
+  // Of masked sums each replica sends its part of all rows.
   const uint64_t state = optimizer_values_per_parameter(experiment.optimizer.kind);
+  const uint64_t senders = sends_sums(experiment) ? 1 : replicas;
   return segments(kSyncAhead + replicas, state) +
-         segments((kSyncAhead + 1) * replicas, (state + replicas - 1) / replicas);
+         segments((kSyncAhead + 1) * replicas, (state + senders - 1) / senders);
 }
 
 }  // namespace modelet

@@ -128,7 +128,7 @@ class Parser {
   // Checks what depends on several values.
   Experiment finish() {
     for (const Field& field : fields()) {
-      if (field.text == Text::kRequiredPath && std::get<std::string*>(field.target(experiment_))->empty())
+      if (is_required(field.text) && std::get<std::string*>(field.target(experiment_))->empty())
         throw UsageError(origin_ + ": " + std::string(field.key) +
                          " is missing: " + std::string(field.meaning));
     }
@@ -151,6 +151,7 @@ class Parser {
     const uint64_t candidates = uint64_t{sampling.candidates} * modelets.output_modelets;
     check_direct_path();
     check_towers();
+    if (is_private(experiment_)) check_private();
     if (retrieves_neurons(sampling.mode) && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
@@ -198,6 +199,21 @@ class Parser {
            "sigmoid, or towers = 1");
     if (experiment_.cluster.replicas > 1)
       fail("model.towers", "are trained by nodes of their own, without replicas; set cluster.replicas = 1");
+  }
+
+  // Nobody has the samples of all owners, so nothing can be computed of them.
+  void check_private() const {
+    const auto& data = experiment_.data;
+    const auto& model = experiment_.model;
+    const char* const kNobody = "is computed of all training samples, and with private data nobody has them: set ";
+    if (model.centroids) fail("model.centroids", std::string(kNobody) + "it to false");
+    if (model.classifiers > 0) fail("model.classifiers", std::string(kNobody) + "it to 0");
+    if (model.towers > 1)
+      fail("model.towers", "are not trained on private data yet: every owner holds the whole model; set it to 1");
+    if (data.format != DataFormat::kAuto && data.format != DataFormat::kXmc)
+      fail("data.format", "is " + std::string(spelling(data.format)) +
+                              ", whose features and labels are numbered by the training samples, and with private data "
+                              "nobody has them all: give the owners the same numbers, and use xmc");
   }
 
   void check_encoding() const {

@@ -97,6 +97,7 @@ class UnpackedSize {
     add(node->address());
     add(node->suspended());
     add(node->key());
+    add(node->private_data());
   }
   void add(const SnapshotFile* file) {
     add(file->name());
@@ -133,6 +134,7 @@ class UnpackedSize {
 
 void check_unpacked_size(const ToScheduler* root) {
   UnpackedSize size;
+  if (const auto* self = root->body_as_Register()) size.add(self->private_data());
   if (const auto* submit = root->body_as_Submit()) size.add(submit->resume_files());
   if (const auto* held = root->body_as_SnapshotHeld()) size.add(held->files());
 }

@@ -146,6 +146,7 @@ RegisterT description(const AgentOptions& options, const SnapshotService& snapsh
   self.holder_key = snapshots.public_key();
   self.fetch_key = snapshots.fetch_key();
   self.protocol = kControlVersion;
+  self.private_data = options.private_data.names();
   return self;
 }
 
@@ -220,6 +221,12 @@ void Agent::notify_owner() {
   if (!options_.on_beat) return;
   const uint64_t steps = steps_before_ + (runner_ ? runner_->steps_here() : 0);
   Beat beat{.done = steps - std::exchange(steps_reported_, steps), .registered = core_.is_registered()};
+  if (LearnsFrom& from = learns_from_; !from.name.empty()) {
+    beat.learns_from = from.name;
+    beat.rounds = (from.steps + beat.done) / from.local_steps - from.steps / from.local_steps;
+    beat.samples = beat.done * from.batch;
+    from.steps += beat.done;
+  }
   if (runner_) {
     beat.run = runner_->run();
     beat.step = runner_->step();
@@ -308,6 +315,9 @@ void Agent::carry_out(const PrepareJob& action) {
   try {
     TrainJob job = job_here(message);
     kept_pool_ = message.pool;
+    learns_from_ = {.name = private_name(job.experiment),
+                    .local_steps = job.experiment.exchange.local_steps,
+                    .batch = job.experiment.train.batch};
     if (options_.log != nullptr) options_.log->take(SIZE_MAX);  // what other runs logged
     log_info("run {} '{}', epoch {}: rank {} of {}, {} threads, output in {}", message.run, message.name,
              message.epoch, job.rank, job.size, job.threads, job.out.string());
@@ -393,6 +403,7 @@ TrainJob Agent::job_here(const PrepareT& message) const {
   job.snapshots.bytes_per_second = snapshot_rate(options_);
   job.snapshots.is_safe = [this](uint64_t step) { return snapshots_.is_stable(step); };
   job.out = options_.work_dir / folder_of(message);
+  if (is_private(job.experiment)) job.private_file = options_.private_data.file_for(job.experiment, message.learner);
   return job;
 }
 
@@ -414,7 +425,7 @@ RunSnapshots Agent::snapshots_of(const PrepareT& message) {
 }
 
 std::optional<DataSource> Agent::data_source(const PrepareT& message) const {
-  if (message.train_data.empty() && message.division.empty()) return std::nullopt;
+  if (message.train_data.empty() && message.test_data.empty() && message.division.empty()) return std::nullopt;
   const bool is_task = !message.division.empty();
   const auto id_of = [](const std::string& address) {
     return address.empty() ? std::nullopt : std::optional(comm::parse_content_id(address));

@@ -23,6 +23,7 @@
 #include "node_agent/agent/job/run_data.h"
 #include "node_agent/owner/beat.h"
 #include "node_agent/owner/preferences.h"
+#include "node_agent/owner/private_data.h"
 
 namespace modelet::agent {
 
@@ -45,6 +46,7 @@ struct AgentOptions {
   double leave_seconds = 60;     // how long it works on, unless it is released, when asked to leave
   int exit_code_when_asked = 0;  // of a process that ends, because it was asked to, while its job does not
   JobFactory make_job;
+  PrivateData private_data = {};
   LogTail* log = nullptr;        // passed on to the scheduler; must outlive the agent. Null: nothing is
   Throttle* throttle = nullptr;  // for all jobs; must outlive the agent. Null: all threads, always
   std::shared_ptr<comm::RateLimit> sending;  // limit for what goes to other agents; null: none
@@ -116,6 +118,11 @@ class Agent {
   double log_passed_at_ = 0;
   uint64_t steps_before_ = 0;           // done by earlier jobs
   uint64_t steps_reported_ = 0;         // done, and reported to on_beat
+  struct LearnsFrom {                   // the present job, or the last one
+    std::string name;                   // of private data; empty: it has none
+    uint32_t local_steps = 1, batch = 0;
+    uint64_t steps = 0;  // reported to on_beat
+  } learns_from_;
   std::atomic<uint64_t> kept_pool_{0};  // pool of the run whose snapshots are kept
   SnapshotService snapshots_;
   AgentCore core_;

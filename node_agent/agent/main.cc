@@ -199,6 +199,7 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
                       .work_dir = options.work_dir,
                       .threads = options.cores,
                       .preferences = preferences,
+                      .private_names = options.private_data.names(),
                       .bytes_sent = [sending = options.sending] { return sending->total(); },
                       .on_away =
                           [&notice](const std::string& reason) {
@@ -274,6 +275,7 @@ int main(int argc, char** argv) {
   app.footer(kExamples);
   AgentOptions options{.name = host_name(), .cores = 0, .work_dir = {}, .cache = {}};
   std::vector<std::filesystem::path> data_roots;
+  std::vector<std::string> private_data;
   Lending lending;
   bool status = false, as_json = false;
   double memory_mib = 0, fetch_mib = 0;
@@ -317,6 +319,10 @@ int main(int argc, char** argv) {
       "--data-root", data_roots,
       "folder beneath which runs may read the data of their experiments (repeatable); not needed if the "
       "scheduler has a --store");
+  app.add_option(
+      "--private", private_data,
+      "NAME=PATH: data that stays on this machine, and that runs with data.train = \"private:NAME\" may learn from "
+      "(repeatable; docs/privacy.md)");
   app.add_option("--cache", options.cache.folder,
                  "folder for data that the scheduler sends (default: 'cache' in the work-dir)");
   app.add_option("--cache-mib", cache_mib,
@@ -457,6 +463,7 @@ int main(int argc, char** argv) {
     options.cache.fetch_bytes_per_second = fetch_mib * kMebi;
     const Preferences preferences =
         lending.preferences.empty() ? Preferences{} : read_preferences(lending.preferences);
+    options.private_data = PrivateData(private_data, preferences.learning);
     if (!lending.notice.empty())
       make_notice_source(lending.notice, {.address = lending.notice_address});  // only to check it
     complete_offer(options, preferences);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace modelet::agent {
 
@@ -10,6 +11,10 @@ struct Beat {
   uint64_t step = 0;        // of the run
   uint64_t done = 0;        // steps that the agent has done since the last beat
   int nodes = 0;            // of the run
+  // The private data from which the run learns (node_agent/owner/private_data.h); empty: its data is not private. What
+  // was learned of it since the last beat: rounds, and samples with repetition.
+  std::string learns_from = {};
+  uint64_t rounds = 0, samples = 0;
   bool registered = false;  // the agent is in the pool: its scheduler knows it, and answers
 };
 

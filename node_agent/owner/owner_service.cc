@@ -61,6 +61,7 @@ OwnerService::OwnerService(OwnerOptions options)
       socket_(owner_socket_path(options_.work_dir, options_.name),
               [this](const std::string& request) { return response(request); }) {
   mark_as_guest();
+  for (const std::string& name : options_.private_names) learned_[name];
   {
     const std::lock_guard lock(mutex_);
     restore_request();
@@ -123,7 +124,14 @@ std::string OwnerService::why_fewer() const {
 void OwnerService::count(const Beat& beat) {
   const std::lock_guard lock(mutex_);
   policy_.set_peers(beat.run != 0 && beat.nodes > 1);
-  if (beat.run != 0 && beat.run != std::exchange(last_run_, beat.run)) ++runs_;
+  const bool is_new = beat.run != 0 && beat.run != std::exchange(last_run_, beat.run);
+  if (is_new) ++runs_;
+  if (!beat.learns_from.empty()) {
+    Learned& learned = learned_[beat.learns_from];
+    if (is_new) ++learned.runs;
+    learned.rounds += beat.rounds;
+    learned.samples += beat.samples;
+  }
   steps_ += beat.done;
   run_ = beat.run;
   step_ = beat.step;
@@ -231,6 +239,10 @@ nlohmann::json OwnerService::status() const {
     if (allowance_.threads == 0) return "suspended";
     return run_ != 0 ? "working" : "free";
   };
+  nlohmann::json learned = nlohmann::json::array();
+  for (const auto& [name, of_name] : learned_)
+    learned.push_back(
+        {{"name", name}, {"runs", of_name.runs}, {"rounds", of_name.rounds}, {"samples", of_name.samples}});
   return {{"name", options_.name},
           {"state", state()},
           {"reason", allowance_.reason},
@@ -241,6 +253,7 @@ nlohmann::json OwnerService::status() const {
           {"step", step_},
           {"runs", runs_},
           {"steps", steps_},
+          {"private", std::move(learned)},
           {"seconds", clock_.now() - began_},
           {"suspended_seconds", suspended_seconds_},
           {"cpu_seconds", cpu_seconds()},

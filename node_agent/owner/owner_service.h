@@ -12,10 +12,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/parallel/throttle.h"
 #include "base/system/clock.h"
@@ -31,6 +33,7 @@ struct OwnerOptions {
   std::filesystem::path work_dir;
   uint32_t threads = 1;  // what a run uses if nobody else wants the machine
   Preferences preferences;
+  std::vector<std::string> private_names = {};  // of private data
   std::function<uint64_t()> bytes_sent = [] { return 0; };  // sent to other agents so far
   // Called by wait_until_wanted() when it begins to wait.
   std::function<void(const std::string& reason)> on_away = [](const std::string&) {};
@@ -94,6 +97,10 @@ class OwnerService {
   LeaveCall leave_;  // null: there is no agent, or it was already asked
   bool attends_ = false, asked_to_leave_ = false;
   uint64_t run_ = 0, step_ = 0, runs_ = 0, steps_ = 0;
+  struct Learned {
+    uint64_t runs = 0, rounds = 0, samples = 0;
+  };
+  std::map<std::string, Learned> learned_;  // of private data, by name
   uint64_t last_run_ = 0;  // a run that is grouped anew is the same run
   const double began_;
   double suspended_seconds_ = 0, last_look_;

@@ -17,7 +17,7 @@ namespace modelet::agent {
 namespace {
 
 constexpr size_t kMaxBytes = size_t{64} << 10;
-constexpr auto kBackOff = "back_off";
+constexpr auto kBackOff = "back_off", kPrivate = "private";
 
 using Read = std::function<void(const toml::node&, const std::string& place)>;
 
@@ -63,6 +63,25 @@ Read hours(std::optional<Hours>& target) {
   };
 }
 
+Read truth(bool& target) {
+  return [&target](const toml::node& node, const std::string& place) {
+    if (!node.is_boolean()) throw UsageError(place + " must be true or false");
+    target = node.value<bool>().value();
+  };
+}
+
+Read words(std::vector<std::string>& target) {
+  return [&target](const toml::node& node, const std::string& place) {
+    const UsageError error(place + " must be a list of names, such as [\"alice\"]");
+    if (!node.is_array()) throw error;
+    target.clear();
+    for (const toml::node& each : *node.as_array()) {
+      if (!each.is_string() || each.value<std::string>()->empty()) throw error;
+      target.push_back(each.value<std::string>().value());
+    }
+  };
+}
+
 void read_table(const toml::table& table, const std::map<std::string, Read>& keys,
                 const std::string& origin) {
   std::vector<std::string> known;
@@ -91,16 +110,25 @@ Preferences parse_preferences(std::string_view text, const std::string& origin) 
       {"return_seconds", number(back_off.return_seconds, 1, kDay)},
       {"patience_seconds", number(back_off.patience_seconds, 1, kDay)},
   };
+  const std::map<std::string, Read> of_private = {
+      {"submitters", words(result.learning.submitters)},
+      {"least_owners", whole(result.learning.least_owners, 1024)},
+      {"rows", truth(result.learning.rows)},
+  };
+  const auto section = [&](const char* name, const std::map<std::string, Read>& of_section) -> Read {
+    return [&, name](const toml::node& node, const std::string& place) {
+      if (!node.is_table())
+        throw UsageError(fmt::format("{} is a section: write [{}] and its keys below", place, name));
+      read_table(*node.as_table(), of_section, origin);
+    };
+  };
   const std::map<std::string, Read> keys = {
       {"cores", whole(result.cores, 4096)},
       {"memory_mib", whole(result.memory_mib, 1 << 30)},
       {"link_mbps", number(result.link_mbps, 0, 1e6)},
       {"hours", hours(result.hours)},
-      {kBackOff,
-       [&](const toml::node& node, const std::string& place) {
-         if (!node.is_table()) throw UsageError(place + " is a section: write [back_off] and its keys below");
-         read_table(*node.as_table(), of_back_off, origin);
-       }},
+      {kBackOff, section(kBackOff, of_back_off)},
+      {kPrivate, section(kPrivate, of_private)},
   };
   read_table(parse_toml_file(text, origin, "preferences are TOML in UTF-8: key = value"), keys, origin);
   constexpr double kLeastLink = 0.1;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace modelet::agent {
 
@@ -30,12 +31,21 @@ struct BackOff {
   double patience_seconds = 60;
 };
 
+// Which runs may learn from private data (node_agent/owner/private_data.h).
+struct Learning {
+  std::vector<std::string> submitters;  // names of the keys that may submit them; empty: any
+  // Fewest owners in a sum. Of a sum of two, each can tell what the other one gave.
+  uint32_t least_owners = 3;
+  bool rows = false;  // also with cluster.privacy = rows, which shows each owner's changes to the others
+};
+
 struct Preferences {
   uint32_t cores = 0;          // most that is lent; 0: as --cores says
   uint64_t memory_mib = 0;     // most that is lent; 0: as --memory-mib says
   double link_mbps = 0;        // megabits a second for sending, and for fetching data; 0: no limit
   std::optional<Hours> hours;  // none: always
   BackOff back_off;
+  Learning learning;
 };
 
 // Both throw UsageError, with file and line, for an unknown key, a value of the wrong type, or one outside

@@ -33,6 +33,10 @@ std::string status_text(const nlohmann::json& status) {
         time_text(number("seconds")), number("runs"), number("steps"), time_text(number("cpu_seconds")),
         number("bytes_sent") / 1e6, time_text(number("suspended_seconds")),
         number("peak_memory_bytes") / (1 << 20));
+    for (const nlohmann::json& each : status.value("private", nlohmann::json::array()))
+      lines += fmt::format("  private data '{}': {} runs have learned from it, {} rounds, {} samples with repetition\n",
+                           printable(each.at("name").get<std::string>(), 64), each.at("runs").get<double>(),
+                           each.at("rounds").get<double>(), each.at("samples").get<double>());
     return lines;
   } catch (const nlohmann::json::exception&) {
     throw Error("the agent's answer makes no sense: use the same release of modelet-agent");

@@ -1,6 +1,8 @@
 #include "node_agent/replicas/rank_grid.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -9,7 +11,21 @@
 
 namespace modelet::agent {
 
-RankGrid::RankGrid(comm::Group& whole, uint32_t replicas) : whole_(whole), replicas_(replicas) {
+namespace {
+
+// Of a number that is masked: its unit, and the largest one that is sent.
+constexpr double kSumUnit = 1.0 / (1 << 24), kLargestInSum = 4294967296.0;
+
+uint64_t to_fixed_sum(double value) {
+  if (!(std::abs(value) <= kLargestInSum))
+    throw Error("a figure of this node's samples is too large, or no number; nothing was sent");
+  return static_cast<uint64_t>(std::llround(value / kSumUnit));
+}
+
+}  // namespace
+
+RankGrid::RankGrid(comm::Group& whole, uint32_t replicas)
+    : whole_(whole), replicas_(replicas), weights_(replicas, 1.0f) {
   if (replicas > 1) grid_ = whole.grid(static_cast<int>(replicas));
 }
 
@@ -74,12 +90,51 @@ std::vector<double> RankGrid::of_first_replica(uint64_t step, std::span<const do
   return values;
 }
 
+void RankGrid::share_weights(uint64_t step, uint64_t mine) {
+  MODELET_CHECK(mine > 0, "a replica weighs something");
+  if (replicas_ == 1) return;
+  const std::vector<size_t> counts(replicas_, 1);
+  const auto all = comm::all_gather_numbers(peers(), peer_tags(step), std::span(&mine, 1), counts);
+  uint64_t largest = 1;
+  for (const auto& weight : all) largest = std::max(largest, weight[0]);
+  for (size_t replica = 0; replica < replicas_; ++replica)
+    weights_[replica] = static_cast<float>(static_cast<double>(std::max<uint64_t>(1, all[replica][0])) /
+                                           static_cast<double>(largest));
+}
+
+void RankGrid::agree_on_masks(uint64_t step) {
+  if (replicas_ > 1) masks_.emplace(peers(), peer_tags(step));
+}
+
+float RankGrid::own_share() const {
+  return weights_[replica_index()] / std::accumulate(weights_.begin(), weights_.end(), 0.0f);
+}
+
+std::vector<double> RankGrid::sums(uint64_t step, std::span<const double> mine) {
+  std::vector<double> sums(mine.begin(), mine.end());
+  if (replicas_ == 1) return sums;
+  std::ranges::fill(sums, 0.0);
+  if (!masks_) {
+    for (const auto& values : gather_from_replicas(step, mine))
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += std::bit_cast<double>(values[i]);
+    return sums;
+  }
+  std::vector<uint64_t> words;
+  for (const double value : mine) words.push_back(to_fixed_sum(value));
+  masks_->add(masks_->next(), 0, words);
+  const auto all =
+      comm::all_gather_numbers(peers(), peer_tags(step), words, std::vector<size_t>(replicas_, words.size()));
+  for (size_t i = 0; i < sums.size(); ++i) {
+    uint64_t sum = 0;
+    for (const auto& of_replica : all) sum += of_replica[i];
+    sums[i] = static_cast<double>(static_cast<int64_t>(sum)) * kSumUnit;
+  }
+  return sums;
+}
+
 double RankGrid::mean(uint64_t step, double mine) {
-  if (replicas_ == 1) return mine;
-  double sum = 0;
-  for (const auto& value : gather_from_replicas(step, std::span(&mine, 1)))
-    sum += std::bit_cast<double>(value[0]);
-  return sum / static_cast<double>(replicas_);
+  const double weighted = mine * weights_[replica_index()];
+  return sums(step, std::span(&weighted, 1))[0] / std::accumulate(weights_.begin(), weights_.end(), 0.0);
 }
 
 RankGrid::Totals RankGrid::totals() const {

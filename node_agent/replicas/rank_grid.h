@@ -3,6 +3,9 @@
 // same index hold the same modelets of different copies: they are *peers*. With one replica there is only
 // the run's own group.
 //
+// Replicas may weigh differently in means. If masks were agreed on, sums over replicas are such that no rank learns
+// what another one gave (node_agent/replicas/peer_masks.h).
+//
 // Used by the training thread, like the groups.
 #pragma once
 
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "comm/collectives/group.h"
+#include "node_agent/replicas/peer_masks.h"
 
 namespace modelet::agent {
 
@@ -41,9 +45,22 @@ class RankGrid {
   // The last operation: farewells in all groups of this rank (comm::Group). Takes at most comm::kLeavePatience.
   void leave(comm::Tag tag);
 
+  // All ranks must call these at the same time, before any mean. share_weights(): from now on a replica weighs `mine`
+  // (the same on all its ranks, at least 1) in means, relative to the others. agree_on_masks(): sums are masked.
+  void share_weights(uint64_t step, uint64_t mine);
+  void agree_on_masks(uint64_t step);
+  // [replicas] relative to the largest, which is 1. All are 1 unless weights were shared.
+  std::span<const float> weights() const { return weights_; }
+  size_t replica_index() const { return replicas_ == 1 ? 0 : static_cast<size_t>(grid_->column->rank()); }
+  // This replica's part of the weight of all.
+  float own_share() const;
+  PeerMasks* masks() { return masks_ ? &*masks_ : nullptr; }  // null: sums are not masked
+
   // For values that are the same on all ranks of a replica. of_first_replica() returns those of the first
-  // replica, and mean() returns the mean, added in the order of replicas.
+  // replica. sums() returns the sums, added in the order of replicas; if they are masked, to a precision of 2^-24, of
+  // values up to 2^32. mean() is the mean by weights.
   std::vector<double> of_first_replica(uint64_t step, std::span<const double> mine);
+  std::vector<double> sums(uint64_t step, std::span<const double> mine);
   double mean(uint64_t step, double mine);
 
   // The sums of this rank's counters over all its groups.
@@ -59,6 +76,8 @@ class RankGrid {
   comm::Group& whole_;
   const size_t replicas_;
   std::optional<comm::Grid> grid_;
+  std::vector<float> weights_;  // [replicas]
+  std::optional<PeerMasks> masks_;
   comm::Tag next_;  // tag of the next operation among peers
 };
 

@@ -1,6 +1,8 @@
 #include "node_agent/replicas/replica_sync.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -96,18 +98,19 @@ ReplicaSync::ReplicaSync(shard::Network& network)
       codec_(comm::exchange_codecs(network.experiment().exchange).gradients),
       rows_(modelets_of(network), seed_, network.pool()),
       unsynchronised_(rows_.words(), 0),
-      scratch_(network.pool()) {
+      scratch_(network.pool()),
+      words_(network.pool()) {
   for (const auto& modelet : network.modelets()) {
     const shard::Parameters& p = modelet->parameters();
-    copies_.push_back({modelet.get(), copy_of(p, seed_), std::vector<uint16_t>(p.rows(), 1)});
-    scratch_.reserve(3 * p.cols());  // no Content needs more
+    copies_.push_back({modelet.get(), copy_of(p, seed_), std::vector<float>(p.rows(), 1.0f)});
+    scratch_.reserve(3 * p.cols());  // no Content needs more, but for masked ones
   }
 }
 
 size_t ReplicaSync::memory_bytes() const {
   size_t sum = rows_.memory_bytes() + unsynchronised_.size() * sizeof unsynchronised_[0];
   for (const Copy& copy : copies_)
-    sum += copy.agreed.memory_bytes() + copy.divisors.size() * sizeof copy.divisors[0];
+    sum += copy.agreed.memory_bytes() + copy.shares.size() * sizeof copy.shares[0];
   return sum;
 }
 
@@ -139,7 +142,8 @@ void ReplicaSync::read_change(const Copy& copy, size_t row, float* out) {
 // Sends how rows have changed since the last time, rounded by the codec; biases travel exactly.
 class ReplicaSync::Changes final : public RowExchange::Content {
  public:
-  Changes(ReplicaSync& sync, uint64_t step, size_t self) : sync_(sync), step_(step), self_(self) {}
+  Changes(ReplicaSync& sync, uint64_t step, const RankGrid& grid)
+      : sync_(sync), step_(step), self_(grid.replica_index()), weights_(grid.weights()) {}
 
   std::vector<RowExchange::Tensor> tensors(size_t m) const override {
     const shard::Parameters& agreed = sync_.copies_[m].agreed;
@@ -160,8 +164,10 @@ class ReplicaSync::Changes final : public RowExchange::Content {
     Copy& copy = sync_.copies_[m];
     shard::Parameters &p = copy.modelet->parameters(), &agreed = copy.agreed;
     const size_t row = arrived.rows[i], cols = p.cols(), replicas = arrived.replicas();
-    const OptimizerKind optimizer = sync_.network_.experiment().optimizer.kind;
-    const size_t divisor = steps_follow_gradients(optimizer) ? replicas : arrived.senders(i);
+    const bool of_all = steps_follow_gradients(sync_.network_.experiment().optimizer.kind);
+    float divisor = 0;
+    for (size_t replica = 0; replica < replicas; ++replica)
+      if (of_all || arrived.row(replica, 0, i) != nullptr) divisor += weights_[replica];
     float *const kept_back = sync_.scratch_.mine(), *const sum = kept_back + cols,
                  *const scratch = sum + cols;
     // The part of this replica's change that the others do not get.
@@ -169,7 +175,7 @@ class ReplicaSync::Changes final : public RowExchange::Content {
     kernels::axpy(-1, agreed.weights().row(row, scratch), kept_back, cols);
     if (const float* own = arrived.row(self_, 0, i)) {
       kernels::axpy(-1, own, kept_back, cols);
-      copy.divisors[row] = static_cast<uint16_t>(divisor);
+      copy.shares[row] = weights_[self_] / divisor;
     }
 
     std::fill_n(sum, cols, 0.0f);
@@ -177,10 +183,10 @@ class ReplicaSync::Changes final : public RowExchange::Content {
     for (size_t replica = 0; replica < replicas; ++replica) {
       const float* change = arrived.row(replica, 0, i);
       if (change == nullptr) continue;
-      kernels::add(change, sum, cols);
-      if (p.has_bias()) bias += *arrived.row(replica, 1, i);
+      kernels::axpy(weights_[replica], change, sum, cols);
+      if (p.has_bias()) bias += weights_[replica] * *arrived.row(replica, 1, i);
     }
-    const float share = 1 / static_cast<float>(divisor);
+    const float share = 1 / divisor;
     kernels::scale(share, sum, cols);
     kernels::add(agreed.weights().row(row, scratch), sum, cols);
     // All replicas round `agreed` with the same seed, so that they agree. Each rounds its own weights with
@@ -201,6 +207,7 @@ class ReplicaSync::Changes final : public RowExchange::Content {
   ReplicaSync& sync_;
   const uint64_t step_;
   const size_t self_;  // this replica
+  const std::span<const float> weights_;
 };
 
 // Sends exactly what the codec has kept back of all rows since the replicas were last equal. It was
@@ -217,7 +224,7 @@ class ReplicaSync::KeptBack final : public RowExchange::Content {
   void read(size_t m, size_t row, size_t, float* out) const override {
     const Copy& copy = sync_.copies_[m];
     sync_.read_change(copy, row, out);
-    kernels::scale(1 / static_cast<float>(copy.divisors[row]), out, copy.agreed.cols());
+    kernels::scale(copy.shares[row], out, copy.agreed.cols());
   }
 
   void apply(size_t m, const RowExchange::Arrived& arrived, size_t i) override {
@@ -296,8 +303,221 @@ class ReplicaSync::State final : public RowExchange::Content {
   std::vector<std::vector<shard::Parameters::Array>> arrays_;  // [modelets]
 };
 
+// ---- masked sums
+
+// Fixed-point numbers modulo 2^32. What a replica sends was multiplied by its share of the weights, so no sum over
+// replicas overflows.
+constexpr float kMostUnits = 2147483520;  // the largest float below 2^31
+constexpr float kLargestValue = 16;       // of a change, a share, or a mean of gradients
+constexpr float kLargestSum = 4096;       // of Adagrad: the root of a sum of squares
+
+// A row of words: values that are weighted, this replica's share if it has updated the row, and a count. All are zero
+// in rows that it has not updated.
+class ReplicaSync::MaskedRows : public RowExchange::Content {
+ public:
+  // `mine`: the rows that this replica has updated. `largest`: of the values.
+  MaskedRows(ReplicaSync& sync, RankGrid& grid, const RowSet& mine, float largest)
+      : sync_(sync),
+        masks_(*grid.masks()),
+        mine_(mine),
+        share_(grid.own_share()),
+        largest_(largest),
+        stream_(masks_.next()) {
+    size_t most = 0;
+    uint64_t block = 0;
+    for (size_t m = 0; m < sync.copies_.size(); ++m) {
+      first_block_.push_back(block);
+      block += sync.copies_[m].agreed.rows() * blocks_of_row(m);
+      most = std::max(most, most_words(m));
+    }
+    sync.scratch_.reserve(2 * most);
+    sync.words_.reserve(most);
+  }
+
+  std::vector<RowExchange::Tensor> tensors(size_t m) const override { return {{values(m) + kCounts, nullptr}}; }
+
+  void read(size_t m, size_t row, size_t, float* out) const override {
+    const size_t count = values(m);
+    const std::span<uint32_t> words(sync_.words_.mine(), count + kCounts);
+    std::ranges::fill(words, 0u);
+    if ((mine_[sync_.rows_.word_of(m, row)] & RowExchange::bit_of(row)) != 0) {
+      float* const values = sync_.scratch_.mine();
+      read_values(m, row, values);
+      for (size_t i = 0; i < count; ++i) words[i] = to_fixed(values[i] * share_, largest_);
+      words[count] = to_fixed(share_, kLargestValue);
+      words[count + 1] = updates(m, row);
+    }
+    masks_.add(stream_, first_block_[m] + row * blocks_of_row(m), words);
+    std::memcpy(out, words.data(), words.size_bytes());
+  }
+
+  void apply(size_t m, const RowExchange::Arrived& arrived, size_t i) override {
+    const size_t count = values(m);
+    const std::span<uint32_t> words(sync_.words_.mine(), count + kCounts);
+    std::ranges::fill(words, 0u);
+    for (size_t replica = 0; replica < arrived.replicas(); ++replica) {
+      const float* const sent = arrived.row(replica, 0, i);
+      for (size_t w = 0; w < words.size(); ++w) words[w] += std::bit_cast<uint32_t>(sent[w]);
+    }
+    if (words[count] == 0) return;  // nobody has updated the row
+    float* const sums = sync_.scratch_.mine();
+    for (size_t v = 0; v < count; ++v) sums[v] = from_fixed(words[v], largest_);
+    use(m, arrived.rows[i], sums, from_fixed(words[count], kLargestValue), words[count + 1]);
+  }
+
+ protected:
+  virtual size_t values(size_t m) const = 0;
+  // Here and in use(), twice as many floats as there are values may be written.
+  virtual void read_values(size_t m, size_t row, float* out) const = 0;
+  virtual uint32_t updates(size_t, size_t) const { return 0; }
+  // `values`: the sums; `share`: of the replicas that have updated the row, in the weights of all.
+  virtual void use(size_t m, size_t row, float* values, float share, uint32_t updates) = 0;
+
+  ReplicaSync& sync_;
+
+ private:
+  static constexpr size_t kCounts = 2;  // the share, and the number of updates
+
+  // The bound of what a replica may change, which it keeps itself: nobody else sees its part.
+  static uint32_t to_fixed(float value, float largest) {
+    if (!(std::abs(value) <= largest))
+      throw Error(
+          "training diverged: a weight has changed too much since the last round, or is no finite number, and nothing "
+          "was sent; lower train.learning_rate, or set optimizer.clip");
+    return static_cast<uint32_t>(static_cast<int32_t>(std::nearbyint(value / largest * kMostUnits)));
+  }
+  static float from_fixed(uint32_t sum, float largest) {
+    return static_cast<float>(static_cast<int32_t>(sum)) / kMostUnits * largest;
+  }
+
+  // At least values(m) + kCounts: of weights, or of the state of the optimiser, and what belongs to the bias.
+  size_t most_words(size_t m) const { return 2 * (sync_.copies_[m].agreed.cols() + 1) + kCounts; }
+  uint64_t blocks_of_row(size_t m) const { return PeerMasks::blocks_of(most_words(m) * sizeof(uint32_t)); }
+
+  PeerMasks& masks_;
+  const RowSet& mine_;
+  const float share_, largest_;
+  const uint64_t stream_;
+  std::vector<uint64_t> first_block_;  // [modelets] of the masks
+};
+
+// How rows have changed since the last time. Afterwards weights, biases and clocks are the same on all replicas.
+class ReplicaSync::MaskedChanges final : public MaskedRows {
+ public:
+  MaskedChanges(ReplicaSync& sync, RankGrid& grid, const RowSet& mine, uint64_t step)
+      : MaskedRows(sync, grid, mine, kLargestValue), step_(step), replicas_(static_cast<uint32_t>(grid.replicas())) {}
+
+ private:
+  size_t values(size_t m) const override {
+    const shard::Parameters& agreed = sync_.copies_[m].agreed;
+    return agreed.cols() + (agreed.has_bias() ? 1 : 0);
+  }
+
+  void read_values(size_t m, size_t row, float* out) const override {
+    const Copy& copy = sync_.copies_[m];
+    const shard::Parameters& p = copy.modelet->parameters();
+    const size_t cols = p.cols();
+    const float* const weights = p.weights().row(row, out);
+    const float* const agreed = copy.agreed.weights().row(row, out + cols);
+    for (size_t c = 0; c < cols; ++c) out[c] = weights[c] - agreed[c];
+    if (p.has_bias()) out[cols] = p.bias(row) - copy.agreed.bias(row);
+  }
+
+  uint32_t updates(size_t m, size_t row) const override {
+    const Copy& copy = sync_.copies_[m];
+    return copy.modelet->parameters().clock(row) - copy.agreed.clock(row);
+  }
+
+  void use(size_t m, size_t row, float* values, float share, uint32_t updates) override {
+    Copy& copy = sync_.copies_[m];
+    shard::Parameters &p = copy.modelet->parameters(), &agreed = copy.agreed;
+    const size_t cols = agreed.cols();
+    float* const scratch = values + this->values(m);
+    const bool of_all = steps_follow_gradients(sync_.network_.experiment().optimizer.kind);
+    kernels::scale(of_all ? 1 : 1 / share, values, this->values(m));
+    if (p.has_bias()) p.bias(row) = agreed.bias(row) += values[cols];
+    kernels::add(agreed.weights().row(row, scratch), values, cols);
+    const uint64_t modelet = copy.modelet->spec().id, number = p.number(row);
+    agreed.set_row(row, values, Rng(sync_.seed_, {kStreamReplicaAgreed, step_, kChange, modelet, number}));
+    p.set_row(row, agreed.weights().row(row, scratch));
+    // As many updates as the replicas have made in the mean.
+    p.clock(row) = agreed.clock(row) += (updates + replicas_ - 1) / replicas_;
+    if (shard::Retrieval* retrieval = copy.modelet->retrieval()) retrieval->changed[row] = 1;
+  }
+
+  const uint64_t step_;
+  const uint32_t replicas_;
+};
+
+// The state of the optimiser.
+class ReplicaSync::MaskedState final : public MaskedRows {
+ public:
+  MaskedState(ReplicaSync& sync, RankGrid& grid, const RowSet& mine)
+      : MaskedRows(sync, grid, mine,
+                   sync.network_.experiment().optimizer.kind == OptimizerKind::kAdagrad ? kLargestSum
+                                                                                        : kLargestValue) {
+    for (const Copy& copy : sync.copies_) {
+      arrays_.push_back(state_arrays(copy.modelet->parameters()));
+      std::erase_if(arrays_.back(), [](const auto& array) { return codec_of(array) == nullptr; });  // clocks
+    }
+  }
+
+ private:
+  size_t values(size_t m) const override {
+    size_t sum = 0;
+    for (const auto& array : arrays_[m]) sum += width(array);
+    return sum;
+  }
+
+  void read_values(size_t m, size_t row, float* out) const override {
+    for (const auto& array : arrays_[m]) {
+      read_row(array, row, out);
+      if (holds_squares(array))
+        for (size_t c = 0; c < width(array); ++c) out[c] = std::sqrt(out[c]);
+      out += width(array);
+    }
+  }
+
+  void use(size_t m, size_t row, float* values, float share, uint32_t) override {
+    kernels::scale(1 / share, values, this->values(m));
+    for (const auto& array : arrays_[m]) {
+      if (holds_squares(array))
+        for (size_t c = 0; c < width(array); ++c) values[c] *= values[c];
+      write_row(array, row, values);
+      values += width(array);
+    }
+  }
+
+  // Of gradients: a mean of squares that the mean over few owners makes too small would make steps too long, and
+  // squares of small numbers would be lost in fixed-point numbers.
+  bool holds_squares(const shard::Parameters::Array& array) const {
+    const bool is_second = std::string_view(array.name).ends_with("second");
+    switch (sync_.network_.experiment().optimizer.kind) {
+      case OptimizerKind::kAdam:
+        return is_second;
+      case OptimizerKind::kAdagrad:
+      case OptimizerKind::kRmsprop:
+        return true;
+      case OptimizerKind::kSgd:
+        return false;
+    }
+    return false;
+  }
+
+  std::vector<std::vector<shard::Parameters::Array>> arrays_;  // [modelets]
+};
+
 // Sets each of the vectors to its mean over all replicas. One round.
 void ReplicaSync::average_vectors(RankGrid& grid, uint64_t step, std::span<const std::span<float>> vectors) {
+  if (grid.masks() != nullptr) {
+    std::vector<double> values;
+    for (const std::span<float> vector : vectors)
+      for (const float value : vector) values.push_back(grid.own_share() * value);
+    values = grid.sums(step, values);
+    for (auto next = values.begin(); const std::span<float> vector : vectors)
+      for (float& value : vector) value = static_cast<float>(*next++);
+    return;
+  }
   const auto view = [](std::span<float> values) {
     return Matrix{values.data(), 1, values.size(), values.size()};
   };
@@ -314,8 +534,12 @@ void ReplicaSync::average_vectors(RankGrid& grid, uint64_t step, std::span<const
   for (size_t i = 0; i < vectors.size(); ++i) {
     const std::span<float> mean = vectors[i];
     std::ranges::fill(mean, 0.0f);
-    for (const auto& of_replica : of_replicas) kernels::add(of_replica[i].data(), mean.data(), mean.size());
-    kernels::scale(1 / static_cast<float>(grid.replicas()), mean.data(), mean.size());
+    float divisor = 0;
+    for (size_t replica = 0; replica < grid.replicas(); ++replica) {
+      kernels::axpy(grid.weights()[replica], of_replicas[replica][i].data(), mean.data(), mean.size());
+      divisor += grid.weights()[replica];
+    }
+    kernels::scale(1 / divisor, mean.data(), mean.size());
   }
 }
 
@@ -348,11 +572,22 @@ void ReplicaSync::average_scales(RankGrid& grid, uint64_t step, bool with_state)
 
 // ---- average, synchronise exactly
 
+// Which rows a replica has updated is not to be seen either, so all rows travel.
+bool ReplicaSync::average_masked(RankGrid& grid, uint64_t step, bool stop) {
+  const RowSet updated = updated_rows();
+  for (size_t w = 0; w < updated.size(); ++w) unsynchronised_[w] |= updated[w];
+  const std::vector<RowSet> sets = rows_.gather_sets(grid, step, rows_.all(), stop);
+  MaskedChanges changes(*this, grid, updated, step);
+  rows_.run(grid, step, sets, changes);
+  return stop;
+}
+
 bool ReplicaSync::average(RankGrid& grid, uint64_t step, bool stop) {
+  if (grid.masks() != nullptr) return average_masked(grid, step, stop);
   const RowSet updated = updated_rows();
   for (size_t w = 0; w < updated.size(); ++w) unsynchronised_[w] |= updated[w];
   const std::vector<RowSet> sets = rows_.gather_sets(grid, step, updated, stop);
-  Changes changes(*this, step, static_cast<size_t>(grid.peers().rank()));
+  Changes changes(*this, step, grid);
   rows_.run(grid, step, sets, changes);
   average_scales(grid, step, false);
   return stop;
@@ -360,15 +595,20 @@ bool ReplicaSync::average(RankGrid& grid, uint64_t step, bool stop) {
 
 bool ReplicaSync::synchronise_exactly(RankGrid& grid, uint64_t step, bool stop) {
   stop = average(grid, step, stop);
-  const std::vector<RowSet> sets = rows_.gather_sets(grid, step, unsynchronised_, stop);
-  if (&codec_ != &exact_) {
-    KeptBack kept_back(*this, step);
-    rows_.run(grid, step, sets, kept_back);
+  if (grid.masks() != nullptr) {
+    MaskedState state(*this, grid, unsynchronised_);
+    rows_.run(grid, step, std::vector<RowSet>(grid.replicas(), rows_.all()), state);
+  } else {
+    const std::vector<RowSet> sets = rows_.gather_sets(grid, step, unsynchronised_, stop);
+    if (&codec_ != &exact_) {
+      KeptBack kept_back(*this, step);
+      rows_.run(grid, step, sets, kept_back);
+    }
+    take_agreed();
+    State state(*this);
+    rows_.run(grid, step, one_of_each(sets), state);
+    average_scales(grid, step, true);
   }
-  take_agreed();
-  State state(*this);
-  rows_.run(grid, step, one_of_each(sets), state);
-  average_scales(grid, step, true);
   std::ranges::fill(unsynchronised_, 0);
   if (retrieves_neurons(network_.experiment().sampling.mode)) {
     average_query_means(grid, step);

@@ -16,6 +16,13 @@
 // that few samples touch would otherwise fall behind. What was kept back travels with the next change and
 // is divided in the same way. synchronise_exactly() gives it the share that it would have had when it was kept back.
 //
+// Means are weighted if the replicas have weights (RankGrid::share_weights): owners of different size.
+//
+// If sums are masked (RankGrid::masks), each replica sends its part of all rows, as fixed-point numbers that only their
+// sum over all replicas makes readable: weight x change, the weight itself if it has updated the row, and the number of
+// updates. Nothing is kept back. synchronise_exactly() then gives each row the mean of the optimiser's state over the
+// replicas that have updated it, of squares the square of the mean root, in place of one replica's state.
+//
 // The scales of a direct path (shard/modelet/modelet.h) are few, and every step changes them. All replicas get
 // their exact mean.
 //
@@ -64,12 +71,15 @@ class ReplicaSync {
   struct Copy {
     shard::Modelet* modelet;
     shard::Parameters agreed;
-    std::vector<uint16_t> divisors;  // [rows] what this replica's last change was divided by
+    std::vector<float> shares;  // [rows] of this replica's last change in the mean
   };
   // The kinds of data that travel (RowExchange::Content).
   class Changes;
   class KeptBack;
   class State;
+  class MaskedRows;  // what the next two have in common
+  class MaskedChanges;
+  class MaskedState;
 
   RowSet updated_rows();
   void read_change(const Copy& copy, size_t row, float* out);
@@ -78,6 +88,7 @@ class ReplicaSync {
   void average_vectors(RankGrid& grid, uint64_t step, std::span<const std::span<float>> vectors);
   void average_scales(RankGrid& grid, uint64_t step, bool with_state);
   void average_query_means(RankGrid& grid, uint64_t step);
+  bool average_masked(RankGrid& grid, uint64_t step, bool stop);
 
   shard::Network& network_;
   const uint64_t seed_;
@@ -86,6 +97,7 @@ class ReplicaSync {
   RowExchange rows_;
   RowSet unsynchronised_;  // rows updated here since the last synchronise_exactly()
   ThreadScratch<float> scratch_;
+  ThreadScratch<uint32_t> words_;  // for masked rows
 };
 
 }  // namespace modelet::agent

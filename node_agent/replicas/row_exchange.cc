@@ -57,6 +57,13 @@ std::vector<uint32_t> RowExchange::rows_of(const RowSet& set, const Segment& seg
   return rows;
 }
 
+RowSet RowExchange::all() const {
+  RowSet set(words_, 0);
+  for (size_t m = 0; m < modelets_.size(); ++m)
+    for (size_t row = 0; row < modelets_[m].rows; ++row) set[word_of(m, row)] |= bit_of(row);
+  return set;
+}
+
 // The message has one more word, which says whether the replica has been asked to stop.
 std::vector<RowSet> RowExchange::gather_sets(RankGrid& grid, uint64_t step, const RowSet& mine,
                                              bool& stop) const {

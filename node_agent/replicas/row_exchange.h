@@ -40,6 +40,7 @@ class RowExchange {
   size_t words() const { return words_; }  // words of a set
   size_t word_of(size_t modelet, size_t row) const { return first_word_[modelet] + row / kWordBits; }
   static uint32_t bit_of(size_t row) { return 1u << row % kWordBits; }
+  RowSet all() const;  // every row
   // Calls each(modelet, row) for all rows in the set, from several threads.
   template <class Each>
   void for_each_row(const RowSet& set, const Each& each) const;

@@ -31,6 +31,8 @@ constexpr const char *kTrainSeconds = "train_seconds", *kValidation = "validatio
 enum OfRank : size_t { kEpochSum, kEpochSteps, kGatheredSum, kGatheredSteps, kSums };
 constexpr double kMostSteps = 1e15;
 
+const std::string kTestData = "test";
+
 // With several replicas the interval decides what is learned, because replicas synchronise for a snapshot. So it
 // must be a fixed number, and not follow from measurements.
 constexpr uint32_t kSnapshotEveryWithReplicas = 1600;
@@ -171,6 +173,7 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
                   .budget = snapshot_budget()};
   // Replicas evaluate each for itself, so they cannot agree to stop there.
   if (job_.replicas() == 1) session.evaluator.stop_if([this] { return outside_.stop_requested.load(); });
+  if (is_private(job_.experiment)) weigh_owners(grid);
   report_start(session);
   session.step.while_waiting([this] { data_.feed().finish_next(); });
   try {
@@ -178,6 +181,14 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
   } catch (const Evaluator::Stopped&) {
     end_in_evaluation(session);
   }
+}
+
+// An owner that claims more samples than the rule allows weighs no more for it.
+void Trainer::Training::weigh_owners(RankGrid& grid) const {
+  const uint64_t most = job_.experiment.cluster.most_samples;
+  const uint64_t samples = std::max<uint64_t>(1, data_.training_rows().size());
+  grid.share_weights(step_, most == 0 ? samples : std::min(samples, most));
+  if (sends_sums(job_.experiment)) grid.agree_on_masks(step_);
 }
 
 void Trainer::Training::go_through(Session& session) {
@@ -367,7 +378,7 @@ void Trainer::Training::evaluate(Session& session, json& event) {
 
 void Trainer::Training::test(Session& session, comm::Tag tag) {
   const double began = clock_.now();
-  if (selection_.test(session.evaluator, step_, tag, report_evaluation(session, "test")))
+  if (selection_.test(session.evaluator, step_, tag, report_evaluation(session, kTestData)))
     statistics_.add_evaluation(data_.test().rows(), clock_.now() - began);
 }
 
@@ -410,12 +421,14 @@ RunCheckpoints::RunState Trainer::Training::run_state() const {
   if (data_.validates()) extra[kValidation] = selection_.best().state();
   if (epoch_loss_) extra[kEpochLoss] = *epoch_loss_;
   if (unfitted_) extra[kUnfitted] = true;
-  const MeanLoss &gathered = statistics_.since_gathered(), &epoch = statistics_.since_epoch();
   std::vector<double> numbers(kSums);
-  numbers[kEpochSum] = epoch.sum();
-  numbers[kEpochSteps] = static_cast<double>(epoch.steps());
-  numbers[kGatheredSum] = gathered.sum();
-  numbers[kGatheredSteps] = static_cast<double>(gathered.steps());
+  if (!is_private(job_.experiment)) {  // the losses of an owner's samples are its own
+    const MeanLoss &gathered = statistics_.since_gathered(), &epoch = statistics_.since_epoch();
+    numbers[kEpochSum] = epoch.sum();
+    numbers[kEpochSteps] = static_cast<double>(epoch.steps());
+    numbers[kGatheredSum] = gathered.sum();
+    numbers[kGatheredSteps] = static_cast<double>(gathered.steps());
+  }
   return {.step = step_,
           .best_step = data_.validates() ? selection_.best().step() : step_,
           .extra = std::move(extra),
@@ -485,7 +498,7 @@ void Trainer::Training::report_start(Session& session) {
                  {"features", job_.shape.features},
                  {"labels", job_.shape.labels},
                  {"train_rows", job_.shape.train_rows},
-                 {"validation_rows", data_.validation_rows().size()},
+                 {"validation_rows", is_private(job_.experiment) ? 0 : data_.validation_rows().size()},
                  {"instruction_set", shard::kernels::instruction_set()}});
 }
 
@@ -494,11 +507,14 @@ void Trainer::Training::report_start(Session& session) {
 void Trainer::Training::report_step(Session& session) {
   if (schedule_.progress_after(step_)) {
     const RunStatistics::Common common = statistics_.gather(session.grid, step_);
+    common_loss_ = common.loss;
     json event = progress(session, common.loss);
     event["nodes"] = common.nodes;
     emit(session, event);
   } else if (job_.rank == 0 && clock_.now() - session.reported >= kMostSilentSeconds) {
-    emit(session, progress(session, statistics_.since_gathered().mean()));
+    const bool is_own = is_private(job_.experiment);  // the loss of an owner's samples is not told
+    if (is_own && !common_loss_) return;
+    emit(session, progress(session, is_own ? *common_loss_ : statistics_.since_gathered().mean()));
   } else {
     return;
   }
@@ -506,8 +522,9 @@ void Trainer::Training::report_step(Session& session) {
 }
 
 // An evaluation may take long, so rank 0 reports its progress from time to time.
-Evaluator::Progress Trainer::Training::report_evaluation(Session& session, const char* data) {
-  if (job_.rank != 0) return {};
+Evaluator::Progress Trainer::Training::report_evaluation(Session& session, const std::string& data) {
+  const bool is_own = is_private(job_.experiment) && data != kTestData;  // how many there are is the owner's affair
+  if (job_.rank != 0 || is_own) return {};
   return [this, &session, data, began = clock_.now()](size_t rows, size_t total_rows) {
     const double now = clock_.now();
     if (now - session.reported < kMostSilentSeconds || rows == total_rows) return;

@@ -75,6 +75,7 @@ class Trainer::Training {
   bool wait_for_room(Session& session, comm::Tag tag) const;
   [[noreturn]] void end_early(Session& session);
   [[noreturn]] void end_in_evaluation(Session& session);
+  void weigh_owners(RankGrid& grid) const;
   void go_through(Session& session);
   void go_on_with_epoch(Session& session);
   void throw_if_stopped() const;
@@ -82,7 +83,7 @@ class Trainer::Training {
 
   void report_start(Session& session);
   void report_step(Session& session);
-  Evaluator::Progress report_evaluation(Session& session, const char* data);
+  Evaluator::Progress report_evaluation(Session& session, const std::string& data);
   nlohmann::json progress(Session& session, double loss) const;
   void emit(const Session& session, const nlohmann::json& event) const {
     if (job_.rank == 0) session.events(event);
@@ -110,6 +111,7 @@ class Trainer::Training {
   uint64_t step_ = 0;                 // steps completed
   bool stop_requested_ = false;       // this replica's request, of which the others do not know yet
   std::optional<double> epoch_loss_;  // mean of an epoch that is over, but not evaluated and reported yet
+  std::optional<double> common_loss_;  // of all ranks, as they have reported it last
   bool unfitted_ = false;             // a stop has ended the fit of its classifiers
 };
 

@@ -114,6 +114,10 @@ std::string Core::why_not_registered(const std::string& peer, const msg::Registe
        {&message.data_endpoint, &message.holder_endpoint, &message.holder_key, &message.fetch_key})
     if (text->size() > kLongestAddress || kept_text(*text) != *text)
       return "an agent's addresses and keys must be short and printable";
+  if (message.private_data.size() > kMostPrivateData ||
+      !std::ranges::all_of(message.private_data, [](const std::string& name) { return is_private_name(name); }))
+    return fmt::format("an agent has at most {} names of private data, of letters, digits, '-' and '_'",
+                       kMostPrivateData);
   // Other agents of a group would be given a wrong address or key, too.
   if (!message.holder_endpoint.empty() && !is_address(message.holder_endpoint))
     return "nobody can connect to the address at which it keeps parts of snapshots";

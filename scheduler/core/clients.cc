@@ -76,6 +76,8 @@ void Core::check_submission(const msg::SubmitT& message, const Run& run) const {
         fmt::format("the run wants {}, the pool has {}: start more agents, ask for fewer with --nodes, or "
                     "give --wait to let it wait until there are so many",
                     nodes_text(wanted), pool_.nodes.size()));
+  if (const std::string why = run.lacks_owners(pool_, false); !message.wait && !why.empty())
+    throw UsageError(fmt::format("the run {}; give --wait to let it wait for them", why));
 }
 
 void Core::on(const std::string& peer, const msg::FindDataPortT&) {

@@ -143,6 +143,7 @@ msg::NodeStatusT Core::status_of(const Node& node) const {
   entry.wait_share = step_seconds > 0 ? node.times.wait() / step_seconds : 0;
   entry.address = node.address;
   entry.disk_free_bytes = node.disk_free_bytes;
+  entry.private_data = node.info.private_data;
   entry.suspended = node.suspended;
   if (node.leaving) {
     entry.state = NodeState::Leaving;

@@ -53,6 +53,10 @@ bool Core::start_next_run(std::set<uint64_t>& tried) {
         continue;
       }
     }
+    if (const std::string why = run->lacks_owners(pool_, true); !why.empty()) {
+      run->explain_wait(why);
+      continue;
+    }
     if (wanted > free) {
       const bool can_get = wanted <= present;
       if (const size_t left = now_free.left_by(wanted);

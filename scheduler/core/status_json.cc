@@ -35,7 +35,8 @@ nlohmann::json to_json(const comm::control::NodeStatusT& node) {
           {"address", node.address},
           {"disk_free_bytes", node.disk_free_bytes},
           {"suspended", node.suspended},
-          {"key", node.key}};
+          {"key", node.key},
+          {"private_data", node.private_data}};
 }
 
 nlohmann::json to_json(const comm::control::RunStatusT& run) {

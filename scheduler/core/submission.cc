@@ -52,11 +52,32 @@ void check_modelets(const Experiment& experiment, uint64_t labels) {
 
 // The data of the run in the store of this scheduler, for agents that do not have it. Both addresses are
 // given, or none.
-void check_data(const msg::SubmitT& message, uint16_t data_port) {
+void check_data(const msg::SubmitT& message, uint16_t data_port, bool has_private = false) {
   if (message.train_data.empty() && message.test_data.empty()) return;
-  comm::parse_content_id(message.train_data);
+  if (!has_private) comm::parse_content_id(message.train_data);
   if (message.division.empty()) comm::parse_content_id(message.test_data);  // towers are tested by who submits them
   if (data_port == 0) throw UsageError("this scheduler keeps no data: start it with --store");
+}
+
+// Each owner has its own training data, and only the owner has it.
+void check_private(const msg::SubmitT& message, const Experiment& experiment) {
+  const Experiment::Cluster& cluster = experiment.cluster;
+  if (cluster.replicas < 2)
+    throw UsageError(fmt::format("data.train is {}: cluster.replicas must be the number of owners, at least 2",
+                                 experiment.data.train));
+  if (cluster.epoch_steps == 0)
+    throw UsageError(
+        fmt::format("data.train is {}: nobody knows how many samples there are, so cluster.epoch_steps must say how "
+                    "many steps make an epoch",
+                    experiment.data.train));
+  if (cluster.min_nodes > cluster.replicas)
+    throw UsageError(fmt::format("cluster.min_nodes is {}, and a run of {} owners never has more nodes than owners",
+                                 cluster.min_nodes, cluster.replicas));
+  if (message.nodes != 0 && message.nodes != cluster.replicas)
+    throw UsageError(fmt::format("data.train is {}: each of the {} owners (cluster.replicas) is one node, so {} are of "
+                                 "no use",
+                                 experiment.data.train, cluster.replicas, nodes_text(message.nodes)));
+  if (!message.train_data.empty()) throw UsageError("private data must stay with its owners: submit with this release");
 }
 
 // A snapshot to continue from, whose files are in the store of this scheduler. Other holders are of no use to agents.
@@ -126,7 +147,9 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
   if (message.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}, and {} cannot form that many equal groups",
                                  replicas, nodes_text(message.nodes)));
-  check_data(message, data_port);
+  const bool has_private = is_private(submission.experiment);
+  if (has_private) check_private(message, submission.experiment);
+  check_data(message, data_port, has_private);
   submission.resume =
       resume_snapshot(message, data_port, modelets_of(submission.experiment, submission.shape.labels));
   return submission;

@@ -64,7 +64,7 @@ void DataRoots::check_file(const char* key, const fs::path& path) const {
 }
 
 void DataRoots::check(const TrainJob& job) const {
-  if (job.train_file.empty()) check_file("data.train", job.experiment.data.train);
+  if (job.train_file.empty() && job.private_file.empty()) check_file("data.train", job.experiment.data.train);
   if (job.test_file.empty() && !job.tower) check_file("data.test", job.experiment.data.test);
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "node_agent/train/data/private_samples.h"
 #include "node_agent/train/data/tower_samples.h"
 #include "node_agent/train/trainer.h"
 #include "shard/data/store/label_division.h"
@@ -10,6 +11,7 @@ namespace modelet::agent {
 namespace {
 
 std::unique_ptr<const SampleSource> samples_of(const TrainJob& job) {
+  if (!job.private_file.empty()) return std::make_unique<PrivateSamples>(job, job.private_file);
   if (!job.tower) return nullptr;
   const auto division = shard::LabelDivision::read(job.tower->division_file, job.tower->towers, job.tower->divisions,
                                                    job.shape.all_labels);
@@ -37,7 +39,7 @@ class TrainingJob final : public Job {
   }
 
   const TrainJob job_;                                 // of whose data the samples are
-  const std::unique_ptr<const SampleSource> samples_;  // of a tower; null: those of the job
+  const std::unique_ptr<const SampleSource> samples_;  // of an owner or a tower; null: those of the job
   Trainer trainer_;
 };
 

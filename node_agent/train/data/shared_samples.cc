@@ -16,6 +16,10 @@ class SharedSamples final : public SampleSource {
                        const OnPreparing& on_preparing) const override {
     const Experiment::Data& data = job_.experiment.data;
     if (job_.in_memory != nullptr) return shard::Dataset::of(job_.in_memory->train, data.normalize);
+    if (is_private(job_.experiment))
+      throw UsageError("data.train is " + data.train +
+                       ", which only the agents of its owners have: submit the run to a pool, or give the files to "
+                       "'modelet train --owners'");
     const shard::LabelSelection selection{.neurons = neurons, .alone = !job_.train_file.empty()};
     return shard::load_training_data(train_path(), data.normalize, encoding_of(job_.experiment), selection,
                                      on_preparing(train_path()));

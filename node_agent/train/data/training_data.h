@@ -33,6 +33,7 @@ class TrainingData {
   shard::BatchFeed& feed() { return feed_; }
   std::span<const uint32_t> validation_rows() const { return split_.validation; }  // of train()
   std::vector<uint32_t> training_rows() const;  // the others, as far as they are trained on
+  bool of_replica() const { return source_.of_replica(); }      // the samples are this replica's own
   bool validates() const { return !split_.validation.empty(); }
 
   // Gives the validation samples the labels of all neurons, including those that other ranks of `replica`
@@ -46,7 +47,8 @@ class TrainingData {
   uint64_t steps_per_epoch() const { return source_.steps_per_epoch(feed_.steps_per_epoch()); }
   // [labels] how many of these samples have the label.
   std::vector<uint32_t> label_counts() const { return source_.label_counts(train_); }
-  uint64_t memory_bytes() const { return train_.memory_bytes() + test_.memory_bytes(); }
+  // How much a replica's own samples take would tell others how many they are.
+  uint64_t memory_bytes() const { return (of_replica() ? 0 : train_.memory_bytes()) + test_.memory_bytes(); }
 
  private:
   const std::unique_ptr<const SampleSource> shared_;  // unless the job has a source

@@ -54,6 +54,7 @@ class ModelSelection {
 
  private:
   shard::Metrics metrics() const;
+  std::vector<double> common_figures(RankGrid& grid, uint64_t step, const std::vector<shard::Figure>& own) const;
   void require_metric() const;
 
   const std::string metric_;

@@ -52,6 +52,9 @@ struct TrainJob {
   // Empty: data.train and data.test are read. train_file may lack labels of neurons that this rank does not
   // hold.
   std::filesystem::path train_file, test_file;
+  // The file of this rank's private data, whose name alone is data.train (node_agent/train/data/private_samples.h); empty:
+  // the data is not private.
+  std::filesystem::path private_file;
   // The run is a task of a run of towers (base/experiment/towers.h), which has so many; the file divides the labels
   // among them.
   struct Tower {

@@ -69,12 +69,25 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
       throw Error(path + (folder ? ": is a folder, a file is expected" : ": no such file") + "; it is " +
                   key + " of the experiment: correct it there, or give --set " + key + "=PATH");
   };
-  require("data.train", data.train);
   require("data.test", data.test);
   if (!data.labels.empty()) require("data.labels", data.labels);
-  ExperimentData loaded{.train =
-                            shard::load_training_data(data.train, data.normalize, encoding_of(experiment),
-                                                      labels, report_preparing(reporter, data.train))};
+  if (is_private(experiment)) {
+    if (!labels.neurons)
+      throw UsageError("data.train is " + data.train + ": keys cannot be chosen for samples that nobody sees");
+    ExperimentData loaded{.train = {},
+                          .test = shard::load_dataset(data.test, data.normalize, {}, shard::no_labels(),
+                                                      report_preparing(reporter, data.test)),
+                          .shape = {}};
+    reporter.clear_progress();
+    require_names(data, loaded.test.labels());
+    loaded.shape = shard::describe_private_shape(experiment, loaded.test);
+    return loaded;
+  }
+  require("data.train", data.train);
+  ExperimentData loaded{.train = shard::load_training_data(data.train, data.normalize, encoding_of(experiment),
+                                                           labels, report_preparing(reporter, data.train)),
+                        .test = {},
+                        .shape = {}};
   const auto require_some = [&](size_t count, const char* what) {
     if (count == 0)
       throw Error(data.train + ": there is nothing to learn from it: " + what +
@@ -91,6 +104,7 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
     reporter.note(data.test +
                   ": none of its samples has a label that the training data has, so figures of it "
                   "will be 0; is it the right file?");
+  loaded.shape = shard::describe_shape(loaded.train, loaded.test);
   return loaded;
 }
 

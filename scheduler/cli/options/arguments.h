@@ -34,12 +34,12 @@ struct ReadingArguments {
 };
 
 struct ExperimentData {
-  shard::Dataset train, test;
-
-  DataShape shape() const { return shard::describe_shape(train, test); }
+  shard::Dataset train, test;  // `train` has nothing if the experiment's data is private
+  DataShape shape;
 };
 
-// Loads the data of the experiment, with only those labels of the training data that are wanted. The first
+// Loads the data of the experiment, with only those labels of the training data that are wanted. If that data is
+// private, there is only test data, and the labels must be no_labels(). The first
 // time, this prepares the data, and `reporter` shows the progress.
 ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
                          const shard::LabelSelection& labels = shard::no_labels());

@@ -34,7 +34,7 @@ using nlohmann::json;
 // Sends the data, and the checkpoint to continue from, to the scheduler's store.
 void send_files(const comm::control::SchedulerAddress& server, const ExperimentData& data,
                 const std::filesystem::path& resume, Submission& submission, Reporter& reporter) {
-  submission.train_data = send_data(server, data.train, "train", reporter);
+  if (!is_private(submission.experiment)) submission.train_data = send_data(server, data.train, "train", reporter);
   send_division(server, submission);
   // Towers are tested together, on this machine.
   if (submission.tasks.empty()) submission.test_data = send_data(server, data.test, "test", reporter);
@@ -60,7 +60,7 @@ void submit(const PoolOptions& options) {
         options.out.empty() ? "--resume" : "--out"));
   Reporter reporter(options.json);
   const ExperimentData data = load_data(submission.experiment, reporter);
-  submission.shape = data.shape();
+  submission.shape = data.shape;
   const bool follows = options.watch || !options.out.empty();
   std::optional<RunPlace> place;  // of the files that are fetched
   if (follows && port != 0) {

@@ -181,7 +181,7 @@ void make_model(const std::filesystem::path& folder, Reporter& reporter, const s
   Submission submission{.experiment = load_experiment(folder / "experiment.toml")};
   submission.name = folder.filename();
   try {
-    submission.shape = load_data(submission.experiment, reporter).shape();
+    submission.shape = load_data(submission.experiment, reporter).shape;
   } catch (const Error& error) {
     throw Error(fmt::format(
         "{}; the towers of the run are in {}. Where its data is, modelet train {}/experiment.toml "

@@ -277,7 +277,7 @@ void plan(const PlanOptions& options) {
   Experiment experiment = options.experiment.load();
   experiment.data.labels.clear();  // names change no plan
   Reporter reporter(false);
-  const DataShape shape = load_data(experiment, reporter).shape();
+  const DataShape shape = load_data(experiment, reporter).shape;
   // Unless options say otherwise, nodes are as fast as this machine: the speed of `cores` of its cores
   // together, since they share its memory.
   const uint32_t cores = options.cores > 0 ? options.cores : agent::usable_cores();

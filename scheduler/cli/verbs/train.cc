@@ -39,6 +39,7 @@ struct TrainOptions {
   RecipeArguments recipe;
   std::string out, resume, dashboard;
   uint32_t nodes = 1;
+  std::vector<std::string> owners;  // files
   std::optional<uint32_t> threads;
   std::string trace;  // file
   uint32_t trace_steps = 50;
@@ -72,6 +73,7 @@ struct PlacedRun {
   fs::path out;         // its folder
   fs::path resume;      // a checkpoint to continue from, or empty
   fs::path trace = {};  // a file for a trace, or empty
+  std::vector<fs::path> owners = {};  // a file of each owner; empty: the data is not private
   uint32_t trace_steps = 0;
 };
 
@@ -138,6 +140,7 @@ void train_on_pool(PlacedRun run, Reporter& reporter) {
   std::optional<LocalPool> pool_here(std::in_place,
                                      LocalPoolOptions{.nodes = submission.nodes,
                                                       .threads = submission.experiment.train.threads,
+                                                      .owners = run.owners,
                                                       .files = run.out / ".pool",
                                                       .check = check});
   LocalPool& pool = *pool_here;
@@ -190,9 +193,48 @@ ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) 
   return options.recipe.make(options.experiment, reporter);
 }
 
-void train(const TrainOptions& options) {
+// The owners' data, which this process may see because all owners are its user. Only the numbers of samples are used, to
+// make an epoch as long as it takes to see them all once.
+void count_steps_of_epoch(Experiment& experiment, const std::vector<fs::path>& owners, Reporter& reporter) {
+  const Experiment::Data& data = experiment.data;
+  const auto test = shard::load_dataset(data.test, data.normalize, {}, shard::no_labels(),
+                                        report_preparing(reporter, data.test));
+  uint64_t rows = 0;
+  for (const fs::path& file : owners) {
+    const auto own =
+        shard::load_dataset(file, data.normalize, {}, shard::no_labels(), report_preparing(reporter, file.string()));
+    if (own.features() != test.features() || own.labels() != test.labels())
+      throw UsageError(fmt::format("{}: has {} features and {} labels, data.test {} and {}: all owners and the test data "
+                                   "must count the same ids; correct the headers",
+                                   file.string(), own.features(), own.labels(), test.features(), test.labels()));
+    rows += own.rows();
+  }
+  reporter.clear_progress();
+  const uint64_t of_step = uint64_t{experiment.train.batch} * owners.size();
+  if (experiment.cluster.epoch_steps == 0)
+    experiment.cluster.epoch_steps = static_cast<uint32_t>((rows + of_step - 1) / of_step);
+}
+
+// Makes the run one of private data, with an agent for each owner.
+void set_owners(TrainOptions& options, PlacedRun& run) {
+  if (options.nodes > 1) throw UsageError("--owners: each owner is a node: leave --nodes out");
+  if (options.recipe.used())
+    throw UsageError("--owners: keys are not chosen for private data: give an experiment file that says them");
+  if (options.owners.size() < 2) throw UsageError("--owners: give at least two files, FILE,FILE");
+  for (const std::string& file : options.owners) {
+    if (!fs::is_regular_file(file)) throw UsageError("--owners " + file + ": there is no such file");
+    run.owners.emplace_back(absolute(file));
+  }
+  std::vector<std::string>& overrides = options.experiment.overrides;
+  overrides.push_back(fmt::format("data.train={}{}", kPrivatePrefix, LocalPool::kOwners));
+  overrides.push_back(fmt::format("cluster.replicas={}", options.owners.size()));
+  options.nodes = run.submission.nodes = static_cast<uint32_t>(options.owners.size());
+}
+
+void train(TrainOptions options) {
   PlacedRun run{.submission = {.nodes = options.nodes}, .out = {}, .resume = {}};
   Submission& submission = run.submission;
+  if (!options.owners.empty()) set_owners(options, run);
   submission.name = options.recipe.run_name(options.experiment);
   if (!options.resume.empty()) run.resume = agent::TowerRun::start_of(absolute(options.resume));
   const RunPlace place(options.out, run.resume, submission.name);
@@ -208,7 +250,11 @@ void train(const TrainOptions& options) {
     reporter.pass_to([&dashboard](const nlohmann::json& event) { dashboard->view().add(event); });
     reporter.note("page of the run: " + dashboard->url());
   }
-  const ChosenExperiment chosen = experiment_of(options, reporter);
+  ChosenExperiment chosen = experiment_of(options, reporter);
+  if (!run.owners.empty()) {
+    count_steps_of_epoch(chosen.experiment, run.owners, reporter);
+    chosen.text = to_toml(chosen.experiment);
+  }
   submission.experiment = chosen.experiment;
   if (options.nodes > 1 && tower_tasks(submission.experiment.model) > 1 && !run.resume.empty())
     throw UsageError("--resume: a run of towers goes on in one process only: leave --nodes out");
@@ -220,7 +266,7 @@ void train(const TrainOptions& options) {
   reporter.note("run folder: " + run.out.string());
   if (const fs::path tuned = tuned_file(options.experiment.file); !options.recipe.used() && fs::exists(tuned))
     reporter.note("hash tables as measured by modelet tune: " + tuned.string());
-  submission.shape = load_data(submission.experiment, reporter).shape();
+  submission.shape = load_data(submission.experiment, reporter).shape;
   require_room(run.out, checkpoint_bytes(submission));
   if (dashboard) {
     dashboard->view().set_experiment(chosen.text);
@@ -245,6 +291,10 @@ void add_train_verb(CLI::App& app) {
                   "1: in this process; more: a scheduler and that many agents, as processes of their own")
       ->check(CLI::Range(1u, 256u))
       ->capture_default_str();
+  verb.add_option("--owners", options->owners,
+                  "FILE,FILE,...: in place of data.train, the training data of several owners, in XMC: an agent for each, "
+                  "which alone reads its file (docs/privacy.md)")
+      ->delimiter(',');
   verb.add_option("--threads", options->threads,
                   "train.threads: of each node; 0: all cores that this process may use, shared by the nodes")
       ->check(CLI::Range(0u, 1024u));
@@ -270,6 +320,7 @@ void add_train_verb(CLI::App& app) {
       "  modelet train experiments/quickstart.toml --nodes 4 --set exchange.codec=int8\n"
       "  modelet train experiments/quickstart.toml --dashboard\n"
       "  modelet train experiments/quickstart.toml --nodes 4 --set cluster.replicas=2\n"
+      "  modelet train experiments/quickstart.toml --owners clinic-a.txt,clinic-b.txt,clinic-c.txt\n"
       "  modelet train experiments/debian-deps.toml --set train.epochs=2 --json\n"
       "  modelet train experiments/quickstart.toml --trace steps.json\n"
       "  modelet train experiments/quickstart.toml --resume runs/quickstart-20260101-120000");

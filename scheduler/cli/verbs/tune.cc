@@ -71,7 +71,7 @@ void tune(const TuneOptions& options) {
   Reporter reporter(options.json);
   const ExperimentData data = load_data(experiment, reporter, {});
   const agent::TuneResult result =
-      agent::tune_retrieval(experiment, data.train, data.shape(), options.tune, [&](size_t done, size_t of) {
+      agent::tune_retrieval(experiment, data.train, data.shape, options.tune, [&](size_t done, size_t of) {
         if (done == of || done % 9 == 0) reporter.note(fmt::format("{} of {} settings measured", done, of));
       });
   const agent::TuneTrial& chosen = result.trials[result.chosen];

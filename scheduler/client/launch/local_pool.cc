@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -92,8 +93,9 @@ void LocalPool::start(const LocalPoolOptions& options) {
   const uint64_t memory_mib = std::max<uint64_t>(1, (bytes >> 20) / options.nodes);
   // The pool's only user may read everything that the agents may. When an agent gets SIGTERM, the
   // pool ends or has been killed: no scheduler could release the agent, and it must not train on meanwhile.
-  for (const std::string& name : names)
-    add({name, programs / "modelet-agent", {"--scheduler",     scheduler_.endpoint,
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string& name = names[i];
+    Program agent{name, programs / "modelet-agent", {"--scheduler",     scheduler_.endpoint,
                                             "--key",           key_file(name).string(),
                                             "--scheduler-key", scheduler.public_key,
                                             "--data-address",  data_address(folder_),
@@ -107,9 +109,22 @@ void LocalPool::start(const LocalPoolOptions& options) {
                                             "--local-store",   store().string(),
                                             "--data-root",     "/",
                                             "--leave-seconds", "0.1",
-                                            "--dedicated"}});
+                                            "--dedicated"}};
+    if (!options.owners.empty()) add_owner(agent, options.owners.at(i));
+    add(std::move(agent));
+  }
   wait_for_agents(options);
   restarts_left_ = options.most_restarts;
+}
+
+// All the data is that of this pool's user, who may learn from it in any way.
+void LocalPool::add_owner(Program& agent, const std::filesystem::path& file) const {
+  const std::filesystem::path preferences = folder_ / "preferences.toml";
+  std::ofstream(preferences) << "[private]\nleast_owners = 2\nrows = true\n";
+  for (const std::string& each :
+       {std::string("--private"), std::string(kOwners) + '=' + file.string(), std::string("--preferences"),
+        preferences.string()})
+    agent.arguments.push_back(each);
 }
 
 void LocalPool::add(Program program) {

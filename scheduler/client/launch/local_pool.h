@@ -31,6 +31,8 @@ struct LocalPoolOptions {
   uint32_t threads = 0;  // of each agent; 0: an equal part of the machine's cores, at least 1
   // Folder of modelet-scheduler and modelet-agent; empty: the folder of this program.
   std::filesystem::path programs;
+  // A file for each node, which the node knows as its private data of the name kOwners; empty: nodes have no such data.
+  std::vector<std::filesystem::path> owners = {};
   // Folder for what the processes keep: runs and snapshots. It is made here and removed at the end. Empty:
   // beside the keys.
   std::filesystem::path files = {};
@@ -46,6 +48,8 @@ double pause_before_restart(uint32_t quick_ends);
 
 class LocalPool {
  public:
+  static constexpr const char* kOwners = "owners";
+
   // Starts all processes and waits until the agents have registered. Throws Error with the end of the log of
   // the process that failed.
   explicit LocalPool(const LocalPoolOptions& options);
@@ -76,6 +80,7 @@ class LocalPool {
 
   void start(const LocalPoolOptions& options);
   void add(Program program);
+  void add_owner(Program& agent, const std::filesystem::path& file) const;
   void start(Member& member);
   void plan_restart(Member& member, const std::string& end);
   std::string wait_for_scheduler(const std::filesystem::path& endpoint_file, const LocalPoolOptions& options);

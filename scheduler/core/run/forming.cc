@@ -51,6 +51,32 @@ size_t Run::least_nodes() const {
   return std::max<size_t>({submission_.experiment.cluster.min_nodes, replicas(), 1});
 }
 
+// A run with private data needs nodes that have data of this name. Once it has begun, these are its own: what an owner
+// that is away would teach it, nobody else can.
+bool Run::may_use(const Pool& pool, uint64_t node) const {
+  if (!is_private(submission_.experiment)) return true;
+  const msg::RegisterT& info = pool.nodes.at(node).info;
+  const std::string name = private_name(submission_.experiment);
+  return std::ranges::find(info.private_data, name) != info.private_data.end() &&
+         (members().empty() || std::ranges::find(members(), info.name, &Member::name) != members().end());
+}
+
+std::vector<uint64_t> Run::free_nodes(const Pool& pool) const {
+  std::vector<uint64_t> nodes = pool.free_nodes();
+  std::erase_if(nodes, [&](uint64_t node) { return !may_use(pool, node); });
+  return nodes;
+}
+
+std::string Run::lacks_owners(const Pool& pool, bool free) const {
+  if (!is_private(submission_.experiment)) return "";
+  const auto owners = static_cast<size_t>(
+      std::ranges::count_if(pool.nodes, [&](const auto& entry) { return may_use(pool, entry.first); }));
+  const size_t free_owners = free_nodes(pool).size();
+  if ((free ? free_owners : owners) >= least_nodes()) return "";
+  return fmt::format("needs {} with private data '{}' (modelet-agent --private): the pool has {}, of which {} are free",
+                     nodes_text(least_nodes()), private_name(submission_.experiment), owners, free_owners);
+}
+
 // The experiment's maximum; without one, as many nodes as the run began with.
 size_t Run::most_nodes(size_t max_nodes) const {
   size_t most = submission_.experiment.cluster.max_nodes;
@@ -60,6 +86,7 @@ size_t Run::most_nodes(size_t max_nodes) const {
 }
 
 size_t Run::wanted_nodes(size_t max_nodes, size_t present) const {
+  if (is_private(submission_.experiment)) return least_nodes();
   if (state_ == RunState::Waiting) return least_nodes();
   if (submit_.nodes != 0) return submit_.nodes;
   const size_t all = std::min(present, most_nodes(max_nodes)) / replicas() * replicas();
@@ -71,7 +98,7 @@ void Run::place(Pool& pool) {
   const size_t wanted = wanted_nodes(pool.options.max_nodes, pool.willing_nodes());
   began_with_ = wanted;
   Planning::Wanted start{.purpose = Purpose::kStart};
-  for (const uint64_t node : choose(pool, pool.free_nodes(), wanted))
+  for (const uint64_t node : choose(pool, free_nodes(pool), wanted))
     start.nodes.push_back({.node = node, .name = pool.nodes.at(node).info.name});
   detail_ = fmt::format("is placed on {}", nodes_text(wanted));
   ask_for_plan(pool, std::move(start));
@@ -82,7 +109,7 @@ void Run::explain_wait(const std::string& why) {
 }
 
 // Chooses the fastest nodes in the precision of the run. Without replicas they are ordered by name, which
-// makes ranks easy to follow.
+// makes ranks easy to follow; so are owners, because what is drawn for an owner's samples follows from its rank.
 std::vector<uint64_t> Run::choose(const Pool& pool, std::vector<uint64_t> free, size_t wanted) const {
   const auto gflops = [&](uint64_t node) {
     const NodeCapacity offered = pool.capacity(node, 1);
@@ -96,7 +123,7 @@ std::vector<uint64_t> Run::choose(const Pool& pool, std::vector<uint64_t> free, 
   for (size_t replica = 0; replica < replicas(); ++replica)
     for (size_t i = replica; i < wanted; i += replicas()) ranks.push_back(free[i]);
   const auto name = [&](uint64_t node) -> const std::string& { return pool.nodes.at(node).info.name; };
-  if (replicas() == 1)
+  if (replicas() == 1 || is_private(submission_.experiment))
     std::sort(ranks.begin(), ranks.end(), [&](uint64_t a, uint64_t b) { return name(a) < name(b); });
   return ranks;
 }
@@ -196,6 +223,7 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   prepare.test_data = submit_.test_data;
   prepare.division = submit_.division;
   prepare.task = task_;
+  prepare.learner = submitter_;
   prepare.data_port = pool.options.data_port;
   prepare.pool = pool.pool_id;
   prepare.seconds_between_losses = pool.seconds_between_losses(members().size());

@@ -281,7 +281,7 @@ void Run::go_on(Pool& pool) {
 }
 
 std::vector<uint64_t> Run::nodes_that_may_join(const Pool& pool) const {
-  std::vector<uint64_t> nodes = pool.free_nodes();
+  std::vector<uint64_t> nodes = free_nodes(pool);
   std::erase_if(nodes,
                 [&](uint64_t node) { return exclusions_.has(pool.nodes.at(node).info.name, pool.now); });
   return nodes;

@@ -80,6 +80,9 @@ class Run {
   // Requests a plan with free nodes. There must be wanted_nodes() of them.
   void place(Pool& pool);
   void explain_wait(const std::string& why);
+  // Why too few nodes, or with `free` too few free ones, have its private data. Empty: there are enough, or its data is
+  // not private.
+  std::string lacks_owners(const Pool& pool, bool free) const;
   void set_queue_place(uint32_t place) { queue_place_ = place; }  // 0: it does not wait
   void planned(Pool& pool, const Planned& answer);
   // Of a member of its group.
@@ -195,6 +198,8 @@ class Run {
   const std::vector<Member>& members() const { return group_.members(); }
   const Member* member(uint64_t node) const { return group_.member(node); }
   uint32_t replicas() const { return submission_.experiment.cluster.replicas; }
+  bool may_use(const Pool& pool, uint64_t node) const;
+  std::vector<uint64_t> free_nodes(const Pool& pool) const;  // that it may use
   std::vector<uint64_t> nodes_that_may_join(const Pool& pool) const;
   std::vector<uint64_t> choose(const Pool& pool, std::vector<uint64_t> free, size_t wanted) const;
   size_t most_nodes(size_t max_nodes) const;

@@ -21,6 +21,7 @@ std::string kept_text(const std::string& text);
 
 // Other agents of a run get the addresses and keys of all.
 inline constexpr size_t kLongestAddress = 256;  // bytes
+inline constexpr size_t kMostPrivateData = 64;   // names of private data of an agent
 // Whether others may be told to connect to `endpoint`: it is short and printable, and can be the address of a peer.
 bool is_address(const std::string& endpoint);
 

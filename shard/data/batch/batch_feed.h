@@ -24,8 +24,9 @@ class BatchFeed {
             BatchShare share = {}, float unlabelled_weight = 1);
 
   size_t steps_per_epoch() const { return order_.steps_per_epoch(); }
-  // Of all replicas together; if each has rows of its own, as if all had as many as this one.
-  size_t samples(uint64_t step) const { return order_.size(step) * (share_.own_rows ? share_.count : 1); }
+  // Of all replicas together; if each has rows of its own, as if all batches were full: how many rows a replica has is
+  // its own affair.
+  size_t samples(uint64_t step) const { return share_.own_rows ? batch_ * share_.count : order_.size(step); }
 
   // The batch of a step, valid until the next call. Begins to gather the batch of the next step as well, if
   // the run, which has `steps` steps, has one.

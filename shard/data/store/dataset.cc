@@ -281,22 +281,40 @@ std::vector<uint32_t> count_labels(const Dataset& data) {
   return counts;
 }
 
+namespace {
+
+double mean_of_rows(size_t entries, size_t rows) {
+  return rows == 0 ? 0.0 : static_cast<double>(entries) / static_cast<double>(rows);
+}
+
+}  // namespace
+
+DataShape describe_private_shape(const Experiment& experiment, const Dataset& test) {
+  DataShape shape;
+  shape.features = test.features();
+  shape.labels = test.labels();
+  shape.train_rows =
+      uint64_t{experiment.cluster.epoch_steps} * experiment.train.batch * experiment.cluster.replicas;
+  shape.test_rows = test.rows();
+  shape.features_per_row = mean_of_rows(test.nonzeros(), test.rows());
+  shape.labels_per_row = mean_of_rows(test.label_entries(), test.rows());
+  shape.encoder = test.encoder_checksum();
+  return shape;
+}
+
 DataShape describe_shape(const Dataset& train, const Dataset& test) {
   if (train.features() != test.features() || train.labels() != test.labels())
     throw UsageError("data.train has " + std::to_string(train.features()) + " features and " +
                      std::to_string(train.labels()) + " labels, data.test " +
                      std::to_string(test.features()) + " and " + std::to_string(test.labels()) +
                      ": both must count the same ids; correct the headers");
-  const auto mean = [&](size_t entries) {
-    return train.rows() == 0 ? 0.0 : static_cast<double>(entries) / static_cast<double>(train.rows());
-  };
   DataShape shape;
   shape.features = train.features();
   shape.labels = train.labels();
   shape.train_rows = train.rows();
   shape.test_rows = test.rows();
-  shape.features_per_row = mean(train.nonzeros());
-  shape.labels_per_row = mean(train.label_entries());
+  shape.features_per_row = mean_of_rows(train.nonzeros(), train.rows());
+  shape.labels_per_row = mean_of_rows(train.label_entries(), train.rows());
   shape.encoder = train.encoder_checksum();
   shape.fingerprint = train.fingerprint();
   if (const FeatureRows rows = FeatureRows::of(train); !rows.all()) shape.occurring_features = rows.count();

@@ -138,5 +138,8 @@ std::vector<uint32_t> count_labels(const Dataset& data);
 
 // Throws UsageError if the two differ in features or labels.
 DataShape describe_shape(const Dataset& train, const Dataset& test);
+// Of a run whose training data nobody sees (base/experiment/experiment.h, is_private()): what public test data tells,
+// and as many training samples as an epoch takes.
+DataShape describe_private_shape(const Experiment& experiment, const Dataset& test);
 
 }  // namespace modelet::shard

@@ -109,7 +109,8 @@ void note_use_of_cached(const fs::path& entry) {
     // Somebody may have just made it, and not opened it yet.
     constexpr time_t kRecent = 60;
     if (all <= limit || other.used.first > ::time(nullptr) - kRecent) break;
-    log_info("removes {}, the least recently used of the cache (MODELET_CACHE_MIB)", other.path.string());
+    // Its name has that of a text, which may be private.
+    log_for_owner("removes {}, the least recently used of the cache (MODELET_CACHE_MIB)", other.path.string());
     if (fs::remove(other.path, failure)) all -= other.bytes;
   }
 }

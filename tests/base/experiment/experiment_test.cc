@@ -267,6 +267,29 @@ TEST(Experiment, DataIsRequired) {
   EXPECT_NO_THROW(parse("", {"data.train=x", "data.test=y"}));
 }
 
+TEST(Experiment, PrivateDataHasANameAndNoPath) {
+  const Experiment e = parse(kData, {"data.train=private:ward-3_b"});
+  EXPECT_TRUE(is_private(e));
+  EXPECT_EQ(private_name(e), "ward-3_b");
+  EXPECT_TRUE(sends_sums(e));
+  EXPECT_EQ(parse_experiment(to_toml(e), "/elsewhere/x.toml").data.train, "private:ward-3_b");
+  EXPECT_FALSE(is_private(parse(kData)));
+  EXPECT_FALSE(sends_sums(parse(kData)));
+  EXPECT_FALSE(sends_sums(parse(kData, {"data.train=private:a", "cluster.privacy=rows"})));
+  for (const char* const name : {"", "a/b", "../a", "a b"})
+    EXPECT_THAT(error_of(kData, {"data.train=private:" + std::string(name)}), HasSubstr("letters, digits")) << name;
+  EXPECT_THAT(error_of(kData, {"data.train=private:" + std::string(65, 'a')}), HasSubstr("letters, digits"));
+}
+
+TEST(Experiment, WhatNeedsTheSamplesOfAllIsRefusedForPrivateData) {
+  const std::string data = "data.train=private:clinic";
+  EXPECT_THAT(error_of(kData, {data, "model.centroids=true"}), HasSubstr("model.centroids is computed of all"));
+  EXPECT_THAT(error_of(kData, {data, "model.classifiers=1"}), HasSubstr("model.classifiers is computed of all"));
+  EXPECT_THAT(error_of(kData, {data, "model.towers=2", "model.loss=sigmoid"}), HasSubstr("model.towers are not trained"));
+  for (const char* const format : {"text", "csv", "words"})
+    EXPECT_THAT(error_of(kData, {data, std::string("data.format=") + format}), HasSubstr("use xmc"));
+}
+
 TEST(Experiment, PathsAreBoundedAndPlain) {
   EXPECT_THAT(error_of("[data]\ntrain = \"a\\u0000b\"\n"), HasSubstr("control character"));
   EXPECT_THAT(error_of("[data]\ntrain = \"" + std::string(5000, 'x') + "\"\n"), HasSubstr("5000 bytes long"));

@@ -149,6 +149,21 @@ TEST_F(OwnerServiceTest, CountsRunsAndSteps) {
   EXPECT_THAT(error_of([] { status_text({{"name", 3}}); }), HasSubstr("same release"));
 }
 
+TEST_F(OwnerServiceTest, SaysWhatWasLearnedFromPrivateData) {
+  OwnerOptions with_data = options();
+  with_data.private_names = {"clinic", "ward"};
+  OwnerService service(std::move(with_data));
+  EXPECT_EQ(ask("status")["private"][0], nlohmann::json::parse(R"({"name":"clinic","runs":0,"rounds":0,"samples":0})"));
+  service.count({.run = 5, .done = 8, .learns_from = "clinic", .rounds = 2, .samples = 800});
+  service.count({.run = 5, .done = 4, .learns_from = "clinic", .rounds = 1, .samples = 400});
+  service.count({.run = 6, .done = 4});
+  service.count({.run = 7, .done = 4, .learns_from = "clinic", .rounds = 1, .samples = 400});
+  const nlohmann::json status = ask("status");
+  EXPECT_EQ(status["private"][0], nlohmann::json::parse(R"({"name":"clinic","runs":2,"rounds":4,"samples":1600})"));
+  EXPECT_EQ(status["private"][1]["runs"], 0);
+  EXPECT_THAT(status_text(status), HasSubstr("private data 'clinic': 2 runs have learned from it, 4 rounds"));
+}
+
 TEST_F(OwnerServiceTest, WhatItDoesNotUnderstandChangesNothing) {
   OwnerService service(options());
   for (const char* request : {"", "stop", "pause 0", "pause -1", "pause nan", "pause x", "pause 1 2",

@@ -70,6 +70,23 @@ TEST(Preferences, WhatIsWrongIsNamed) {
   EXPECT_THAT(preferences_error("cores ="), HasSubstr("p.toml:1"));
 }
 
+TEST(Preferences, WhoMayLearnFromPrivateData) {
+  const Learning none = parse_preferences("", "p.toml").learning;
+  EXPECT_TRUE(none.submitters.empty());
+  EXPECT_EQ(none.least_owners, 3u);
+  EXPECT_FALSE(none.rows);
+  const Learning given =
+      parse_preferences("[private]\nsubmitters = [\"alice\", \"bob\"]\nleast_owners = 5\nrows = true", "p.toml").learning;
+  EXPECT_THAT(given.submitters, testing::ElementsAre("alice", "bob"));
+  EXPECT_EQ(given.least_owners, 5u);
+  EXPECT_TRUE(given.rows);
+  for (const char* text : {"submitters = \"alice\"", "submitters = [1]", "submitters = [\"\"]"})
+    EXPECT_THAT(preferences_error("[private]\n" + std::string(text)), HasSubstr("list of names"));
+  EXPECT_THAT(preferences_error("[private]\nrows = 1"), HasSubstr("true or false"));
+  EXPECT_THAT(preferences_error("private = 1"), HasSubstr("write [private]"));
+  EXPECT_THAT(preferences_error("[private]\nleast = 1"), HasSubstr("least"));
+}
+
 TEST(Preferences, HoursAreTwoTimes) {
   for (const char* text : {"", "22:00", "22:00-", "22-6", "24:00-06:00", "22:60-06:00", "22:00-06:00 ",
                            "2:00-06:00", "22:00-06:0x", "-1:00-06:00"})

@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <string>
 #include <tuple>
 
@@ -190,6 +193,28 @@ TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
   }
 }
 
+// With masked sums as well, and they learn what replicas learn that send rows.
+TEST_P(ReplicaSyncTest, MaskedReplicasAreEqualToTheBit) {
+  experiment_.sampling.mode = GetParam().mode;
+  experiment_.optimizer.kind = GetParam().optimizer;
+  experiment_.model.precision = GetParam().precision;
+  if (GetParam().centroids) return;  // nobody has the pairs of all samples
+  const auto settle = [](bool masked) {
+    return [masked](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
+      if (step == 1 && masked) grid.agree_on_masks(0);
+      if (step % 8 == 0)
+        sync.synchronise_exactly(grid, step, false);
+      else if (step % 2 == 0)
+        sync.average(grid, step, false);
+    };
+  };
+  const std::vector<double> by_rows = train(3, 2, 16, settle(false)), masked = train(3, 2, 16, settle(true));
+  for (size_t index = 0; index < 2; ++index)
+    for (size_t replica = 1; replica < 3; ++replica) EXPECT_TRUE(state(replica * 2 + index) == state(index)) << replica;
+  for (size_t step = 0; step < 8; ++step) EXPECT_NEAR(masked[step], by_rows[step], 0.01 * by_rows[step]) << step;
+  EXPECT_LT(masked.back(), masked.front());
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, ReplicaSyncTest,
                          ::testing::Values(Case{}, Case{.mode = SamplingMode::kLsh},
                                            Case{.mode = SamplingMode::kLshPerSample,
@@ -317,6 +342,148 @@ TEST_F(AveragingTest, SettlingGivesWhatWasKeptBackTheShareThatItHad) {
             EXPECT_NEAR(row_of(replica, kRow)[c], before[c] + share * (change(0, c) + change(1, c)), 1e-5)
                 << spelling(codec) << ", rounds " << when[0] << " and " << when[1] << ", column " << c;
       }
+}
+
+// Notes what a rank sends.
+class RecordingTransport final : public comm::Transport {
+ public:
+  using Sent = std::vector<std::vector<std::byte>>;
+  RecordingTransport(std::unique_ptr<comm::Transport> inner, Sent& sent) : inner_(std::move(inner)), sent_(sent) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void send(std::span<const int> to, const comm::RecycledPtr<comm::Message>& message) override {
+    sent_.emplace_back(message->payload.begin(), message->payload.end());
+    inner_->send(to, message);
+  }
+  bool receive(double seconds, comm::Frame& frame) override { return inner_->receive(seconds, frame); }
+  void interrupt(const std::string& reason) override { inner_->interrupt(reason); }
+
+ private:
+  std::unique_ptr<comm::Transport> inner_;
+  Sent& sent_;
+};
+
+// Replicas of different weight. Rows 7 and 8 of the input layer are changed by hand.
+class WeightedTest : public AveragingTest {
+ protected:
+  static constexpr size_t kShared = 7, kSingle = 8;  // changed by replicas 0 and 1; by replica 2 only
+  const std::vector<uint64_t> weights_ = {400, 100, 250};
+
+  WeightedTest() { experiment_.exchange.codec = CodecKind::kNone; }
+
+  float change(size_t replica, size_t column) const { return change_seeds_[replica] == 0 ? 0 : Rng(change_seeds_[replica], {column}).normal(); }
+
+  // One round, after which synchronise_exactly() was called if `exact` is set. `capped`: the most that a weight counts.
+  void synchronise(bool masked, bool exact, uint64_t capped = 1000) {
+    const auto replicas = static_cast<uint32_t>(weights_.size());
+    experiment_.cluster.replicas = replicas;
+    ranks_.clear();
+    sent_.assign(replicas, {});
+    std::vector<std::unique_ptr<comm::Group>> groups;
+    for (auto& transport : comm::make_inproc_transports(static_cast<int>(replicas))) {
+      ranks_.push_back(std::make_unique<Rank>(experiment_, shape_, round_robin(experiment_, shape_, 1), 0, 1, 1));
+      groups.push_back(std::make_unique<comm::Group>(
+          std::make_unique<RecordingTransport>(std::move(transport), sent_[groups.size()]),
+          comm::GroupOptions{.run = 1}));
+    }
+    before_.assign(2, std::vector<float>(cols()));
+    for (const size_t row : {kShared, kSingle}) std::copy_n(row_of(0, row), cols(), before_[row - kShared].data());
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      const auto self = static_cast<size_t>(group.rank());
+      RankGrid grid(group, replicas);
+      grid.share_weights(0, std::min(weights_[self], capped));
+      if (masked) grid.agree_on_masks(0);
+      ReplicaSync sync(ranks_[self]->network);
+      add_to_row(*ranks_[self], self < 2 ? kShared : kSingle, [&](size_t column) { return change(self, column); });
+      if (exact)
+        sync.synchronise_exactly(grid, 1, false);
+      else
+        sync.average(grid, 1, false);
+    });
+  }
+
+  std::vector<uint64_t> change_seeds_ = {1, 2, 3};
+  std::vector<std::vector<float>> before_;         // [rows]
+  std::vector<RecordingTransport::Sent> sent_;  // [replicas]
+};
+
+TEST_F(WeightedTest, TheMeanIsThatOfTheSamples) {
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam})
+    for (const bool masked : {false, true})
+      for (const uint64_t capped : {uint64_t{1000}, uint64_t{200}, uint64_t{1}}) {
+        experiment_.optimizer.kind = kind;
+        synchronise(masked, false, capped);
+        double of_all = 0;
+        const auto weight = [&](size_t replica) { return static_cast<double>(std::min(weights_[replica], capped)); };
+        for (const size_t replica : {0u, 1u, 2u}) of_all += weight(replica);
+        const bool sgd = kind == OptimizerKind::kSgd;
+        for (size_t c = 0; c < cols(); ++c) {
+          const double shared = (weight(0) * change(0, c) + weight(1) * change(1, c)) /
+                                (sgd ? of_all : weight(0) + weight(1));
+          const double single = sgd ? weight(2) * change(2, c) / of_all : change(2, c);
+          for (const size_t replica : {0u, 1u, 2u}) {
+            ASSERT_NEAR(row_of(replica, kShared)[c], before_[0][c] + shared, 1e-6) << masked << ' ' << capped;
+            ASSERT_NEAR(row_of(replica, kSingle)[c], before_[1][c] + single, 1e-6) << masked << ' ' << capped;
+          }
+        }
+      }
+}
+
+// What a replica sends tells nothing of what it has changed, not even which rows: only masked words differ.
+TEST_F(WeightedTest, WhatIsSentOfMaskedSumsIsRandom) {
+  const auto sizes = [](const RecordingTransport::Sent& sent) {
+    std::vector<size_t> bytes;
+    for (const auto& message : sent) bytes.push_back(message.size());
+    return bytes;
+  };
+  synchronise(true, true);
+  const auto first = sent_;
+  change_seeds_[0] = 0;  // replica 0 has another change: none at all
+  synchronise(true, true);
+  for (const size_t replica : {0u, 1u, 2u}) ASSERT_EQ(sizes(sent_[replica]), sizes(first[replica]));
+  size_t differ = 0;
+  for (size_t i = 0; i < first[0].size(); ++i) {
+    if (first[0][i] == sent_[0][i]) continue;  // weights, sets of rows
+    ++differ;
+    for (const std::vector<std::byte>* message : {&first[0][i], std::as_const(sent_[0]).data() + i}) {
+      double set = 0;
+      for (const std::byte byte : *message) set += std::popcount(static_cast<uint8_t>(byte));
+      const double bits = 8.0 * static_cast<double>(message->size());
+      EXPECT_NEAR(set / bits, 0.5, 5 / std::sqrt(bits));
+    }
+  }
+  EXPECT_GT(differ, 4u);
+  // Without masks the rows that were not changed do not travel, so the test can fail.
+  synchronise(false, true);
+  EXPECT_NE(sizes(sent_[0]), sizes(first[0]));
+}
+
+TEST_F(WeightedTest, AChangeThatCannotBeSentIsRefused) {
+  change_seeds_[1] = 0;
+  const auto spoil = [&](float value) {
+    experiment_.cluster.replicas = 2;
+    ranks_.clear();
+    for (int i = 0; i < 2; ++i)
+      ranks_.push_back(std::make_unique<Rank>(experiment_, shape_, round_robin(experiment_, shape_, 1), 0, 1, 1));
+    auto groups = make_groups(2);
+    std::string text;
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      RankGrid grid(group, 2);
+      grid.agree_on_masks(0);
+      ReplicaSync sync(ranks_[static_cast<size_t>(group.rank())]->network);
+      add_to_row(*ranks_[static_cast<size_t>(group.rank())], kShared, [&](size_t) { return group.rank() == 0 ? value : 0; });
+      try {
+        sync.average(grid, 1, false);
+      } catch (const Error& error) {
+        if (group.rank() == 0) text = error.what();
+        groups[1 - static_cast<size_t>(group.rank())]->interrupt("the other replica has failed");
+      }
+    });
+    return text;
+  };
+  EXPECT_THAT(spoil(std::numeric_limits<float>::quiet_NaN()), HasSubstr("training diverged"));
+  EXPECT_THAT(spoil(40), HasSubstr("nothing was sent"));
+  EXPECT_EQ(spoil(1), "");
 }
 
 TEST_F(AveragingTest, OnlyUpdatedRowsTravel) {

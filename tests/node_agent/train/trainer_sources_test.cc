@@ -1,4 +1,5 @@
 // Trainer with replicas that have samples of their own.
+#include "node_agent/train/data/private_samples.h"
 #include "node_agent/train/data/sample_source.h"
 #include "shard/data/batch/batch.h"
 #include "shard/data/batch/split.h"
@@ -9,6 +10,7 @@ namespace modelet::agent::testing {
 namespace {
 
 using test::error_of;
+using ::testing::Not;
 
 // A replica's own training set, and what it knows of those of all replicas.
 class OwnSamples final : public SampleSource {
@@ -151,6 +153,136 @@ TEST_F(SampleSourcesTest, RefuseWhatIsComputedOfAllSamples) {
   experiment_.model.centroids = true;
   EXPECT_THAT(error_of([&] { run("run", with_own_samples(2, 5)); }),
               HasSubstr("set model.centroids = false and model.classifiers = 0"));
+}
+
+// ---- owners
+
+class PrivateSamplesTest : public SampleSourcesTest {
+ protected:
+  PrivateSamplesTest() {
+    experiment_.train.epochs = 2;
+    experiment_.cluster.epoch_steps = static_cast<uint32_t>(all_.rows() / (kReplicas * kBatch));
+    together_ = {experiment_, shape_};
+    experiment_.data.train = "private:clinic";
+    shape_ = shard::describe_private_shape(experiment_, shard::Dataset::open(experiment_.data.test));
+  }
+
+  Options owners(int size) {
+    return {.size = size, .samples = [this](const TrainJob& job) {
+              private_.push_back(std::make_unique<PrivateSamples>(job_of_rank(job), own(job.replica())));
+              return private_.back().get();
+            }};
+  }
+
+  // As many samples each, dealt out as a run of replicas deals them out in its first epoch.
+  void deal_out() {
+    const uint64_t seed = experiment_.train.seed;
+    shard::BatchOrder shared(shard::all_rows(all_.rows()), kReplicas * kBatch, seed);
+    shard::BatchOrder order(shard::all_rows(all_.rows() / kReplicas), kBatch, seed);
+    for (uint32_t replica = 0; replica < kReplicas; ++replica) {
+      std::vector<uint32_t> rows(all_.rows() / kReplicas);
+      for (uint64_t step = 0; step < experiment_.cluster.epoch_steps; ++step) {
+        const auto dealt = shard::share_of(shared.rows(step), {replica, kReplicas});
+        const auto places = order.rows(step);
+        for (size_t i = 0; i < places.size(); ++i) rows[places[i]] = dealt[i];
+      }
+      write_own(replica, rows);
+    }
+  }
+
+  std::pair<Experiment, DataShape> together_;  // the same with the data of all owners in one file
+
+ private:
+  // The jobs of the ranks of a run, which their sources read.
+  const TrainJob& job_of_rank(const TrainJob& job) { return *jobs_.emplace_back(std::make_unique<TrainJob>(job)); }
+
+  std::vector<std::unique_ptr<TrainJob>> jobs_;
+  std::vector<std::unique_ptr<PrivateSamples>> private_;
+};
+
+// Owners of equal size are replicas of one data set: to the bit if rows travel, but for rounding if sums are masked.
+TEST_F(PrivateSamplesTest, EqualOwnersAreReplicas) {
+  experiment_.train.epochs = together_.first.train.epochs = 1;
+  deal_out();
+  experiment_.cluster.privacy = Privacy::kRows;
+  const Outcome rows = run("rows", owners(2));
+  experiment_.cluster.privacy = Privacy::kSums;
+  const Outcome sums = run("sums", owners(2)), on_two_nodes_each = run("sums-4", owners(4));
+  std::tie(experiment_, shape_) = together_;
+  const Outcome together = run("together", {.size = 2});
+  EXPECT_EQ(rows.losses(), together.losses());
+  EXPECT_EQ(rows.events.back()["p_at_1"], together.events.back()["p_at_1"]);
+  const std::vector<double> of_sums = sums.losses(), of_four = on_two_nodes_each.losses(), of_all = together.losses();
+  ASSERT_EQ(of_sums.size(), of_all.size());
+  for (size_t i = 0; i < of_all.size(); ++i) {
+    EXPECT_NEAR(of_sums[i], of_all[i], 1e-4 * of_all[i]);
+    EXPECT_NEAR(of_four[i], of_all[i], 1e-4 * of_all[i]);
+  }
+}
+
+// Whether a rank goes on from a checkpoint or has never stopped: the optimiser's state is the same.
+TEST_F(PrivateSamplesTest, GoOnToTheBitFromACheckpoint) {
+  const std::vector<uint32_t> rows = shard::all_rows(all_.rows());
+  write_own(0, {rows.begin(), rows.begin() + 70});
+  write_own(1, {rows.begin() + 70, rows.end()});
+  experiment_.data.validation = 0.2;
+  Options options = owners(2);
+  const Outcome whole = run("whole", options);
+  options.resume =
+      shard::checkpoint_of_step(folder_ / "whole" / "checkpoints", experiment_.cluster.epoch_steps);
+  const Outcome rest = run("rest", options);
+  const std::vector<double> losses = whole.losses();
+  EXPECT_EQ(rest.losses(), std::vector<double>(losses.begin() + experiment_.cluster.epoch_steps, losses.end()));
+  expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+}
+
+// An owner of whom nothing but its weight differs does not change what the others see of the run in its events.
+TEST_F(PrivateSamplesTest, EventsDoNotTellHowManySamplesAnOwnerHas) {
+  const std::vector<uint32_t> rows = shard::all_rows(all_.rows());
+  write_own(0, {rows.begin(), rows.begin() + 75});
+  write_own(1, {rows.begin() + 75, rows.end()});
+  experiment_.data.validation = 0.2;
+  const Outcome outcome = run("run", owners(2));
+  const json started = outcome.of_kind("started")[0];
+  EXPECT_EQ(started["train_rows"], shape_.train_rows);
+  EXPECT_EQ(started["validation_rows"], 0);
+  EXPECT_EQ(outcome.of_kind("evaluating").size(), 0u);
+  std::ifstream index(outcome.checkpoint() / "index.json");
+  const json extra = json::parse(index).at("extra");
+  for (const json& of_rank : extra.at("ranks"))
+    for (const json& number : of_rank) EXPECT_EQ(number, 0) << "the losses of an owner's samples";
+}
+
+// Held-out samples of all owners count alike: the figure is that of all of them together.
+TEST_F(PrivateSamplesTest, FiguresAreThoseOfAllHeldOutSamples) {
+  deal_out();
+  experiment_.data.validation = 0.3;
+  experiment_.train.epochs = 1;
+  experiment_.train.learning_rate = 0.05f;
+  const Outcome outcome = run("run", owners(2));
+  const double common = outcome.events.back()["validation"]["p_at_1"];
+  const double rows = 2 * std::round(0.3 * static_cast<double>(all_.rows() / kReplicas));
+  EXPECT_NEAR(common * rows, std::round(common * rows), 1e-3) << "a whole number of hits";
+}
+
+TEST_F(PrivateSamplesTest, ErrorsDoNotNameTheFile) {
+  write_own(0, {0, 1, 2});
+  const auto text_of_file = [&](const std::string& text) {
+    std::ofstream(own(1)) << text;
+    return error_of([&] { run("run", owners(2)); });
+  };
+  for (const char* const text : {"secret word", "1 200 60\n0 3:secret\n", "2 200 60\n0 3:1\n"}) {
+    const std::string error = text_of_file(text);
+    EXPECT_THAT(error, HasSubstr("private:clinic: the data that goes by this name on this node cannot be read"));
+    EXPECT_THAT(error, Not(HasSubstr("own-1")));
+    EXPECT_THAT(error, Not(HasSubstr("secret")));
+  }
+  EXPECT_THAT(text_of_file("1 777 60\n0 3:1\n"),
+              AllOf(HasSubstr("the run has 200 features and 60 labels"), Not(HasSubstr("777")), Not(HasSubstr("own-1"))));
+}
+
+TEST_F(PrivateSamplesTest, AreOfNoUseWithoutAnOwner) {
+  EXPECT_THAT(error_of([&] { run("run", {.size = 2}); }), HasSubstr("modelet train --owners"));
 }
 
 }  // namespace

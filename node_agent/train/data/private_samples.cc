@@ -1,0 +1,61 @@
+#include "node_agent/train/data/private_samples.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/log.h"
+
+namespace modelet::agent {
+
+PrivateSamples::PrivateSamples(const TrainJob& job, std::filesystem::path file)
+    : job_(job), shared_(shared_samples(job)), file_(std::move(file)) {}
+
+// How many samples have been read is not told.
+shard::Dataset PrivateSamples::train(const std::vector<shard::NeuronRange>&,
+                                     const OnPreparing& on_preparing) const {
+  const std::string& name = job_.experiment.data.train;
+  try {
+    return shard::load_dataset(file_, job_.experiment.data.normalize, {}, {},
+                               [report = on_preparing(name)](uint64_t, uint64_t, double done) { report(0, 0, done); });
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const std::exception& error) {
+    log_for_owner("run {}: {}: {}", job_.run, name, error.what());
+    throw UsageError(name + ": the data that goes by this name on this node cannot be read; the log of its owner's agent "
+                            "says why");
+  }
+}
+
+shard::Dataset PrivateSamples::test(const shard::Dataset& train, const OnPreparing& on_preparing) const {
+  return shared_->test(train, on_preparing);
+}
+
+void PrivateSamples::require_planned(const shard::Dataset& train, const shard::Dataset& test) const {
+  const DataShape& planned = job_.shape;
+  const auto require = [&](const shard::Dataset& data, const std::string& name) {
+    if (data.features() == planned.features && data.labels() == planned.labels) return;
+    throw UsageError(fmt::format(
+        "{}: the run has {} features and {} labels, and this data has other numbers of them: all owners and the test "
+        "data must count the same ids, as the first line of an XMC text says",
+        name, planned.features, planned.labels));
+  };
+  require(test, job_.experiment.data.test);
+  require(train, job_.experiment.data.train);
+}
+
+shard::FeatureRows PrivateSamples::feature_rows(const shard::Dataset& train) const {
+  return shard::FeatureRows(train.features());
+}
+
+std::vector<uint32_t> PrivateSamples::label_counts(const shard::Dataset& train) const {
+  return std::vector<uint32_t>(train.labels(), 1);
+}
+
+uint64_t PrivateSamples::steps_per_epoch(uint64_t) const { return job_.experiment.cluster.epoch_steps; }
+
+shard::LabelSpread PrivateSamples::spread() const { return shard::spread_of(job_.shape); }
+
+}  // namespace modelet::agent

@@ -1,0 +1,39 @@
+// PrivateSamples: the samples of an owner (docs/privacy.md). They lie in a file of this machine that only this rank
+// reads. All owners have the same numbers of features and labels, those of the public test data. What would have to be
+// computed of the samples of all owners is not: all features have rows, and all labels count as equally frequent.
+//
+// Nothing that leaves this machine names the file or quotes it. The owner's log says what is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "node_agent/train/data/sample_source.h"
+
+namespace modelet::agent {
+
+class PrivateSamples final : public SampleSource {
+ public:
+  // `file`: XMC text, or a prepared file. `job`, whose training data has the name of the owner's, must outlive it.
+  PrivateSamples(const TrainJob& job, std::filesystem::path file);
+
+  shard::Dataset train(const std::vector<shard::NeuronRange>& neurons,
+                       const OnPreparing& on_preparing) const override;
+  shard::Dataset test(const shard::Dataset& train, const OnPreparing& on_preparing) const override;
+  void require_planned(const shard::Dataset& train, const shard::Dataset& test) const override;
+  bool of_replica() const override { return true; }
+  bool has_all_labels() const override { return true; }
+
+  shard::FeatureRows feature_rows(const shard::Dataset& train) const override;
+  std::vector<uint32_t> label_counts(const shard::Dataset& train) const override;
+  uint64_t steps_per_epoch(uint64_t own) const override;
+  shard::LabelSpread spread() const override;
+
+ private:
+  const TrainJob& job_;
+  const std::unique_ptr<const SampleSource> shared_;  // for the test data
+  const std::filesystem::path file_;
+};
+
+}  // namespace modelet::agent

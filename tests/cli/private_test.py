@@ -1,0 +1,227 @@
+"""Data that stays with its owners: what is learned of it, who may learn, and that nothing else leaves."""
+import socket
+import subprocess
+import threading
+import unittest
+
+from programs import PROGRAMS, PoolTest, ProgramTest, finished, losses
+
+OWNERS = 3
+SETTINGS = ("--set", "exchange.local_steps=4", "--set", "train.batch=32")
+
+
+def divide(folder, environment, owners=OWNERS):
+    """Divides the training data of the test by chance. Returns the files."""
+    out = folder / f"owners-{owners}"
+    if not out.exists():
+        subprocess.run([PROGRAMS / "modelet", "data", "split", folder / "data/train.txt", out, "--owners", str(owners)],
+                       env=environment, check=True, stdout=subprocess.DEVNULL)
+    files = sorted(out.glob("*.txt"))
+    assert len(files) == owners, files
+    return files
+
+
+class Owners(ProgramTest):
+    def owners(self):
+        return ",".join(map(str, divide(self.folder, self.environment)))
+
+    def test_learn_what_one_learns_from_all(self):
+        alone = finished(self.train("one-owner", "--set", f"data.train={divide(self.folder, self.environment)[0]}"))
+        together = finished(self.train("all-in-one"))
+        for privacy in ("sums", "rows"):
+            run = self.train(f"owners-{privacy}", "--owners", self.owners(), *SETTINGS, "--set", f"cluster.privacy={privacy}",
+                             "--set", "train.learning_rate=2e-2")
+            (started,) = run.events("started")
+            self.assertEqual((started["nodes"], started["replicas"], started["validation_rows"]), (OWNERS, OWNERS, 0))
+            last = finished(run)
+            self.assertEqual(last["steps"], 5 * 17, "an epoch of 1600 samples in steps of 3 x 32")
+            self.assertAlmostEqual(last["p_at_1"], together["p_at_1"], delta=0.05)
+            self.assertGreater(last["p_at_1"], alone["p_at_1"] + 0.03)
+            # It is an ordinary model.
+            evaluated = self.modelet("eval", self.folder / f"owners-{privacy}", self.folder / "data/test.txt", "--json").events()[-1]
+            self.assertAlmostEqual(evaluated["p_at_1"], last["p_at_1"], places=6)
+        self.assert_no_pool_folders()
+
+    def test_goes_on(self):
+        settings = (*SETTINGS, "--set", "train.checkpoint_every=0", "--owners", self.owners())
+        whole = self.train("whole", *settings, "--set", "train.epochs=2")
+        half = self.folder / "whole/checkpoints" / f"step-{17:010}"
+        rest = self.train("rest", *settings, "--set", "train.epochs=2", "--resume", half)
+        self.assertEqual(losses(rest), {step: loss for step, loss in losses(whole).items() if step > 17})
+
+    def test_held_out_samples(self):
+        run = self.train("held-out", "--owners", self.owners(), *SETTINGS, "--set", "data.validation=0.1")
+        self.assertIn("p_at_1", finished(run)["validation"])
+
+    def test_mistakes(self):
+        train = ("modelet", "train", self.experiment, "--out", self.folder / "no", "--owners")
+        files = [str(file) for file in divide(self.folder, self.environment)]
+        self.assert_refused(2, "at least two files", *train, files[0])
+        self.assert_refused(2, ["no.txt", "no such file"], *train, f"{files[0]},no.txt")
+        self.assert_refused(2, "leave --nodes out", *train, ",".join(files), "--nodes", "2")
+        self.assert_refused(2, ["model.centroids", "with private data nobody has them"], *train, ",".join(files),
+                            "--set", "model.centroids=true")
+        other = self.folder / "other.txt"
+        other.write_text("1 401 200\n0 1:1\n")
+        self.assert_refused(2, [str(other), "has 401 features and 200 labels, data.test 400 and 200"], *train, f"{files[0]},{other}")
+        self.assert_refused(2, "modelet train --owners", "modelet", "train", self.experiment, "--out", self.folder / "no",
+                            "--set", "data.train=private:clinic", "--set", "cluster.epoch_steps=5")
+        self.assert_refused(2, "letters, digits", "modelet", "train", self.experiment, "--set", "data.train=private:a/b")
+
+
+class Tap:
+    """Passes TCP connections on to a port, and keeps all bytes."""
+
+    def __init__(self, address):
+        host, port = address.removeprefix("tcp://").rsplit(":", 1)
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.seen = bytearray()
+        self._open = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._target)
+            self._open += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    def _pass_on(self, source, sink):
+        try:
+            while data := source.recv(1 << 16):
+                self.seen += data
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def close(self):
+        for each in self._open:
+            each.close()
+
+
+class Pool(PoolTest):
+    @property
+    def scheduler_arguments(self):
+        return ("--state", self.pool / "state")
+
+    def setUp(self):
+        super().setUp()
+        self.tap = Tap(self.address)
+        self.addCleanup(self.tap.close)
+        self.files = divide(self.folder, self.environment)
+
+    def owner(self, number, file=None, *arguments):
+        """An agent whose private data lies where the file system says a word that must not leave."""
+        secret = self.pool / f"whereabouts-{number}"
+        secret.mkdir()
+        data = secret / "notes.txt"
+        data.write_bytes((file or self.files[number]).read_bytes())
+        address, self.address = self.address, self.tap.address
+        try:
+            return self.agent(f"owner-{number}", "--private", f"clinic={data}", *arguments)
+        finally:
+            self.address = address
+
+    def submit_private(self, *arguments):
+        return self.submit("--set", "data.train=private:clinic", "--set", f"cluster.replicas={OWNERS}", "--set", "cluster.epoch_steps=17",
+                           *SETTINGS, *arguments)
+
+    def everything_outside(self):
+        """All bytes that the agents and the scheduler exchanged, and all that the scheduler keeps and says."""
+        text = bytes(self.tap.seen) + self.scheduler.stderr.encode() + self.scheduler.stdout.encode()
+        for file in sorted((self.pool / "state").rglob("*")):
+            if file.is_file():
+                text += file.read_bytes()
+        return text
+
+    def assert_nothing_left(self, *words):
+        outside = self.everything_outside()
+        self.assertIn(b"clinic", outside, "the name is known, so the test can fail")
+        for word in (b"whereabouts", b"notes.txt", *words):
+            self.assertNotIn(word, outside)
+
+    def test_nothing_else_leaves(self):
+        for number in range(OWNERS):
+            self.owner(number)
+        self.agent("idle")  # has no such data
+        self.assertEqual({name: node["private_data"] for name, node in self.nodes().items()},
+                         {"idle": [], **{f"owner-{number}": ["clinic"] for number in range(OWNERS)}})
+        run = self.submit_private("--set", "train.epochs=2")
+        self.assert_finishes(run)
+        self.assertEqual(sorted(self.runs()[run]["nodes"]), [f"owner-{number}" for number in range(OWNERS)])
+        lines = [line.encode() for file in self.files for line in file.read_text().splitlines()[1:20]]
+        self.assert_nothing_left(*lines)
+        # Nor do they leave in the form in which a machine keeps them.
+        prepared = [file.read_bytes() for file in (self.folder / "cache").iterdir() if file.name.startswith("notes")]
+        self.assertGreaterEqual(len(prepared), OWNERS)
+        outside = self.everything_outside()
+        for data in prepared:
+            pieces = [data[at:at + 48] for at in range(0, len(data), len(data) // 40)]
+            pieces = [piece for piece in pieces if len(set(piece)) > 24]
+            self.assertGreater(len(pieces), 5)
+            for piece in pieces:
+                self.assertNotIn(piece, outside)
+
+    def test_an_error_says_nothing_of_the_data(self):
+        broken = self.pool / "broken.txt"
+        broken.write_text("2 400 200\n0 3:0.5\n1 secretword:0.25\n")
+        agent = self.owner(0, broken)
+        for number in range(1, OWNERS):
+            self.owner(number)
+        run = self.submit_private()
+        status = self.wait_for_end(run)
+        self.assertEqual(status["state"], "failed")
+        self.assertIn("private:clinic: the data that goes by this name on this node cannot be read", status["detail"])
+        self.assertIn("owner-0", status["detail"])
+        self.assertIn("secretword", agent.stderr, "the owner is told")
+        self.assert_nothing_left(b"secretword")
+
+    def test_too_few_owners(self):
+        for number in range(OWNERS - 1):
+            self.owner(number)
+        self.agent("idle")
+        refused = self.modelet("submit", self.experiment, "--set", "data.train=private:clinic", "--set", f"cluster.replicas={OWNERS}", "--set",
+                               "cluster.epoch_steps=5", "--scheduler", self.address, code=1)
+        self.assertIn("needs 3 nodes with private data 'clinic'", refused.stderr)
+        run = self.submit_private("--wait", "--set", "train.epochs=1")
+        self.wait_for(run, lambda status: "the pool has 2, of which 2 are free" in status["detail"], "says what it waits for")
+        self.owner(OWNERS - 1)
+        self.assert_finishes(run)
+
+    def test_an_owner_that_is_killed_comes_back(self):
+        agents = [self.owner(number) for number in range(OWNERS)]
+        self.agent("idle")
+        run = self.submit_private("--set", "train.epochs=60", "--set", "train.evaluate_every=0", "--set", "cluster.snapshot_every=40")
+        self.wait_for(run, lambda status: status["stable_step"] > 0, "has a snapshot")
+        agents[1].kill_all()
+        self.wait_for(run, lambda status: status["state"] == "waiting", "waits: nobody else has what the owner has")
+        address, self.address = self.address, self.tap.address
+        self.start("modelet-agent", "--config", self.pool / "owner-1.toml", "--private", f"clinic={self.pool / 'whereabouts-1/notes.txt'}")
+        self.address = address
+        self.wait_for(run, lambda status: status["state"] == "running" and status["recoveries"] > 0, "goes on")
+        self.verb("stop", run)
+        self.assertEqual(self.wait_for_end(run)["state"], "stopped")
+        self.assert_nothing_left()
+
+    def test_the_owner_decides(self):
+        preferences = self.pool / "preferences.toml"
+        preferences.write_text("[private]\nleast_owners = 4\n")
+        for number in range(OWNERS):
+            self.owner(number, None, "--preferences", preferences)
+        run = self.submit_private()
+        status = self.wait_for_end(run)
+        self.assertEqual(status["state"], "failed")
+        self.assertIn("a sum must be of at least 4 owners, and cluster.replicas is 3", status["detail"])
+        run = self.submit_private("--set", "cluster.privacy=rows")
+        self.assertIn("cluster.privacy must be sums", self.wait_for_end(run)["detail"])
+
+
+if __name__ == "__main__":
+    unittest.main()
