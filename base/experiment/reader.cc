@@ -213,7 +213,8 @@ class Parser {
     if (data.format != DataFormat::kAuto && data.format != DataFormat::kXmc)
       fail("data.format", "is " + std::string(spelling(data.format)) +
                               ", whose features and labels are numbered by the training samples, and with private data "
-                              "nobody has them all: give the owners the same numbers, and use xmc");
+                              "nobody has them all: owners use the encoder of data.test, prepared with 'modelet data "
+                              "prepare --like PUBLIC'; leave data.format out");
   }
 
   void check_encoding() const {

@@ -13,13 +13,27 @@ namespace modelet::agent {
 PrivateSamples::PrivateSamples(const TrainJob& job, std::filesystem::path file)
     : job_(job), shared_(shared_samples(job)), file_(std::move(file)) {}
 
+shard::Dataset load_public_test(const std::filesystem::path& path, Normalize normalize,
+                                const shard::PrepareProgress& progress) {
+  if (!shard::is_prepared(path)) return shard::load_dataset(path, normalize, {}, shard::no_labels(), progress);
+  const shard::Dataset opened = shard::Dataset::open(path, false, shard::no_labels());
+  return shard::load_dataset(path, normalize, opened.encoder(), shard::no_labels(), progress);
+}
+
 // How many samples have been read is not told.
 shard::Dataset PrivateSamples::train(const std::vector<shard::NeuronRange>&,
                                      const OnPreparing& on_preparing) const {
   const std::string& name = job_.experiment.data.train;
+  const std::string test = job_.test_file.empty() ? job_.experiment.data.test : job_.test_file.string();
+  const shard::Dataset common = load_public_test(test, job_.experiment.data.normalize, on_preparing(test));
   try {
-    return shard::load_dataset(file_, job_.experiment.data.normalize, {}, {},
-                               [report = on_preparing(name)](uint64_t, uint64_t, double done) { report(0, 0, done); });
+    shard::Dataset own = shard::load_dataset(
+        file_, job_.experiment.data.normalize, common.encoder(), {},
+        [report = on_preparing(name)](uint64_t, uint64_t, double done) { report(0, 0, done); });
+    if (own.unknown_labels() > 0)
+      log_for_owner("run {}: {}: {} labels of its {} samples are none of the run's, and are left out", job_.run, name,
+                    own.unknown_labels(), own.rows());
+    return own;
   } catch (const Interrupted&) {
     throw;
   } catch (const std::exception& error) {
@@ -36,10 +50,12 @@ shard::Dataset PrivateSamples::test(const shard::Dataset& train, const OnPrepari
 void PrivateSamples::require_planned(const shard::Dataset& train, const shard::Dataset& test) const {
   const DataShape& planned = job_.shape;
   const auto require = [&](const shard::Dataset& data, const std::string& name) {
-    if (data.features() == planned.features && data.labels() == planned.labels) return;
+    if (data.features() == planned.features && data.labels() == planned.labels &&
+        data.encoder_checksum() == planned.encoder)
+      return;
     throw UsageError(fmt::format(
-        "{}: the run has {} features and {} labels, and this data has other numbers of them: all owners and the test "
-        "data must count the same ids, as the first line of an XMC text says",
+        "{}: the run has {} features and {} labels, and this data has other ones: all owners and the test data must count "
+        "the same ids, as the first line of an XMC text says",
         name, planned.features, planned.labels));
   };
   require(test, job_.experiment.data.test);

@@ -1,6 +1,6 @@
 // PrivateSamples: the samples of an owner (docs/privacy.md). They lie in a file of this machine that only this rank
-// reads. All owners have the same numbers of features and labels, those of the public test data. What would have to be
-// computed of the samples of all owners is not: all features have rows, and all labels count as equally frequent.
+// reads. All owners have the same features and labels, those of the public test data, and read their text with its encoder
+// if it was prepared with one. What would have to be computed of the samples of all owners is not: all features have rows, and all labels count as equally frequent.
 //
 // Nothing that leaves this machine names the file or quotes it. The owner's log says what is wrong with it.
 #pragma once
@@ -13,9 +13,13 @@
 
 namespace modelet::agent {
 
+// The public test data of such a run: an XMC text, or a prepared file of any encoder. Throws as shard::load_dataset().
+shard::Dataset load_public_test(const std::filesystem::path& path, Normalize normalize,
+                                const shard::PrepareProgress& progress = {});
+
 class PrivateSamples final : public SampleSource {
  public:
-  // `file`: XMC text, or a prepared file. `job`, whose training data has the name of the owner's, must outlive it.
+  // `file`: text as the test data's encoder reads it (without one: XMC), or a prepared file. `job`, whose training data has the name of the owner's, must outlive it.
   PrivateSamples(const TrainJob& job, std::filesystem::path file);
 
   shard::Dataset train(const std::vector<shard::NeuronRange>& neurons,

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "node_agent/train/data/private_samples.h"
 #include "shard/modelet/checkpoint.h"
 
 namespace modelet::cli {
@@ -75,8 +76,8 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
     if (!labels.neurons)
       throw UsageError("data.train is " + data.train + ": keys cannot be chosen for samples that nobody sees");
     ExperimentData loaded{.train = {},
-                          .test = shard::load_dataset(data.test, data.normalize, {}, shard::no_labels(),
-                                                      report_preparing(reporter, data.test)),
+                          .test = agent::load_public_test(data.test, data.normalize,
+                                                          report_preparing(reporter, data.test)),
                           .shape = {}};
     reporter.clear_progress();
     require_names(data, loaded.test.labels());

@@ -64,6 +64,7 @@ void print_nodes(const comm::control::NodeListT& list, bool as_json) {
                {"waiting", 6},
                {"disk free", 2},
                {"address", 1, false},
+               {"private data", 1, false, 12},
                {"version", 0},
                {"reason", 6, false, 20}});
   for (const auto& node : list.nodes) {
@@ -74,7 +75,8 @@ void print_nodes(const comm::control::NodeListT& list, bool as_json) {
                measured ? fmt::format("{:.2f} ms", 1e3 * node->compute_seconds) : "-",
                measured ? fmt::format("{:.0f} %", 100 * node->wait_share) : "-",
                node->disk_free_bytes == 0 ? "-" : scheduler::bytes_text(node->disk_free_bytes),
-               node->address.empty() ? "-" : node->address, node->version, reason_cell(*node)});
+               node->address.empty() ? "-" : node->address,
+               node->private_data.empty() ? "-" : fmt::format("{}", fmt::join(node->private_data, ", ")), node->version, reason_cell(*node)});
   }
   print(table);
 }

@@ -13,6 +13,7 @@
 #include "base/experiment/towers.h"
 #include "base/system/file.h"
 #include "base/system/process.h"
+#include "node_agent/train/data/private_samples.h"
 #include "node_agent/train/local_run.h"
 #include "node_agent/train/towers.h"
 #include "node_agent/train/train.h"
@@ -197,12 +198,11 @@ ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) 
 // make an epoch as long as it takes to see them all once.
 void count_steps_of_epoch(Experiment& experiment, const std::vector<fs::path>& owners, Reporter& reporter) {
   const Experiment::Data& data = experiment.data;
-  const auto test = shard::load_dataset(data.test, data.normalize, {}, shard::no_labels(),
-                                        report_preparing(reporter, data.test));
+  const auto test = agent::load_public_test(data.test, data.normalize, report_preparing(reporter, data.test));
   uint64_t rows = 0;
   for (const fs::path& file : owners) {
     const auto own =
-        shard::load_dataset(file, data.normalize, {}, shard::no_labels(), report_preparing(reporter, file.string()));
+        shard::load_dataset(file, data.normalize, test.encoder(), shard::no_labels(), report_preparing(reporter, file.string()));
     if (own.features() != test.features() || own.labels() != test.labels())
       throw UsageError(fmt::format("{}: has {} features and {} labels, data.test {} and {}: all owners and the test data "
                                    "must count the same ids; correct the headers",
@@ -292,8 +292,8 @@ void add_train_verb(CLI::App& app) {
       ->check(CLI::Range(1u, 256u))
       ->capture_default_str();
   verb.add_option("--owners", options->owners,
-                  "FILE,FILE,...: in place of data.train, the training data of several owners, in XMC: an agent for each, "
-                  "which alone reads its file (docs/privacy.md)")
+                  "FILE,FILE,...: in place of data.train, the training data of several owners: an agent for each, which "
+                  "alone reads its file (docs/privacy.md)")
       ->delimiter(',');
   verb.add_option("--threads", options->threads,
                   "train.threads: of each node; 0: all cores that this process may use, shared by the nodes")

@@ -287,7 +287,7 @@ TEST(Experiment, WhatNeedsTheSamplesOfAllIsRefusedForPrivateData) {
   EXPECT_THAT(error_of(kData, {data, "model.classifiers=1"}), HasSubstr("model.classifiers is computed of all"));
   EXPECT_THAT(error_of(kData, {data, "model.towers=2", "model.loss=sigmoid"}), HasSubstr("model.towers are not trained"));
   for (const char* const format : {"text", "csv", "words"})
-    EXPECT_THAT(error_of(kData, {data, std::string("data.format=") + format}), HasSubstr("use xmc"));
+    EXPECT_THAT(error_of(kData, {data, std::string("data.format=") + format}), HasSubstr("modelet data prepare --like"));
 }
 
 TEST(Experiment, PathsAreBoundedAndPlain) {

@@ -281,6 +281,31 @@ TEST_F(PrivateSamplesTest, ErrorsDoNotNameTheFile) {
               AllOf(HasSubstr("the run has 200 features and 60 labels"), Not(HasSubstr("777")), Not(HasSubstr("own-1"))));
 }
 
+// The encoder of the test data, which was fitted on a public text, says what an owner's words and labels mean.
+TEST_F(PrivateSamplesTest, TextIsReadWithTheEncoderOfTheTestData) {
+  const auto write = [&](const fs::path& file, const std::string& text) { std::ofstream(file) << text; };
+  const fs::path text = folder_ / "public.txt", encoded = folder_ / "public.mlt";
+  write(text, "__label__a red round\n__label__b blue square\n__label__c green round\n");
+  shard::prepare_training_data(text, Normalize::kNone, {.format = DataFormat::kText}, encoded);
+  const shard::Dataset with_encoder = shard::Dataset::open(encoded);
+  experiment_.data.test = folder_ / "public-test.mlt";
+  shard::prepare_data(text, Normalize::kNone, with_encoder.encoder(), experiment_.data.test);
+  shape_ = shard::describe_private_shape(experiment_, load_public_test(experiment_.data.test, Normalize::kNone));
+  EXPECT_NE(shape_.encoder, 0u);
+  const std::string mine = "__label__a red red secretword\n__label__z blue\n__label__b blue square\n";
+  write(own(0), mine);
+  write(own(1), "__label__c green\n__label__a round red\n");
+  experiment_.train.epochs = 10;
+  const Outcome outcome = run("text", owners(2));
+  EXPECT_EQ(outcome.events.back()["p_at_1"], 1.0);
+  // A file that was prepared with the same encoder is the same data; with another one it is refused.
+  write(folder_ / "mine.txt", mine);
+  shard::prepare_data(folder_ / "mine.txt", Normalize::kNone, with_encoder.encoder(), own(0));
+  EXPECT_EQ(run("prepared", owners(2)).losses(), outcome.losses());
+  shard::prepare_training_data(folder_ / "mine.txt", Normalize::kNone, {.format = DataFormat::kText}, own(0));
+  EXPECT_THAT(error_of([&] { run("other", owners(2)); }), HasSubstr("on this node cannot be read"));
+}
+
 TEST_F(PrivateSamplesTest, AreOfNoUseWithoutAnOwner) {
   EXPECT_THAT(error_of([&] { run("run", {.size = 2}); }), HasSubstr("modelet train --owners"));
 }
