@@ -242,12 +242,15 @@ TEST_F(PrivateSamplesTest, EventsDoNotTellHowManySamplesAnOwnerHas) {
   write_own(0, {rows.begin(), rows.begin() + 75});
   write_own(1, {rows.begin() + 75, rows.end()});
   experiment_.data.validation = 0.2;
+  experiment_.train.checkpoint_every = 3;  // within an epoch of 5 steps, whose losses are not reported yet
+  experiment_.train.log_every = 100;
+  experiment_.train.epochs = 1;
   const Outcome outcome = run("run", owners(2));
   const json started = outcome.of_kind("started")[0];
   EXPECT_EQ(started["train_rows"], shape_.train_rows);
   EXPECT_EQ(started["validation_rows"], 0);
   EXPECT_EQ(outcome.of_kind("evaluating").size(), 0u);
-  std::ifstream index(outcome.checkpoint() / "index.json");
+  std::ifstream index(shard::checkpoint_of_step(outcome.checkpoint().parent_path(), 3) / "index.json");
   const json extra = json::parse(index).at("extra");
   for (const json& of_rank : extra.at("ranks"))
     for (const json& number : of_rank) EXPECT_EQ(number, 0) << "the losses of an owner's samples";
@@ -255,13 +258,15 @@ TEST_F(PrivateSamplesTest, EventsDoNotTellHowManySamplesAnOwnerHas) {
 
 // Held-out samples of all owners count alike: the figure is that of all of them together.
 TEST_F(PrivateSamplesTest, FiguresAreThoseOfAllHeldOutSamples) {
-  deal_out();
+  const std::vector<uint32_t> all = shard::all_rows(all_.rows());
+  write_own(0, {all.begin(), all.begin() + 70});
+  write_own(1, {all.begin() + 70, all.end()});
   experiment_.data.validation = 0.3;
   experiment_.train.epochs = 1;
   experiment_.train.learning_rate = 0.05f;
   const Outcome outcome = run("run", owners(2));
   const double common = outcome.events.back()["validation"]["p_at_1"];
-  const double rows = 2 * std::round(0.3 * static_cast<double>(all_.rows() / kReplicas));
+  const double rows = 21 + 75;
   EXPECT_NEAR(common * rows, std::round(common * rows), 1e-3) << "a whole number of hits";
 }
 
