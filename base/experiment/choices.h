@@ -52,9 +52,16 @@ constexpr auto spellings(CodecKind) {
   return std::to_array<std::string_view>({"none", "bf16", "int8", "int4", "same"});
 }
 
-enum class DataFormat { kAuto, kXmc, kText, kCsv, kWords, kTable, kCriteo };
+enum class DataFormat { kAuto, kXmc, kText, kCsv, kWords, kTable, kCriteo, kColumns, kSessions };
 constexpr auto spellings(DataFormat) {
-  return std::to_array<std::string_view>({"auto", "xmc", "text", "csv", "words", "table", "criteo"});
+  return std::to_array<std::string_view>(
+      {"auto", "xmc", "text", "csv", "words", "table", "criteo", "columns", "sessions"});
+}
+
+// What a column of the format columns is (base/experiment/column_use.h).
+enum class ColumnType { kText, kCategory, kNumber, kDate, kTarget, kLabel, kIgnore };
+constexpr auto spellings(ColumnType) {
+  return std::to_array<std::string_view>({"text", "category", "number", "date", "target", "label", "ignore"});
 }
 
 enum class TextWeight { kTf, kTfIdf };

@@ -28,6 +28,23 @@ std::string toml_text(const std::string& value) {
   return text + '"';
 }
 
+std::vector<TomlEntry> toml_entries(const Field& field, Experiment& experiment) {
+  const Target target = field.target(experiment);
+  const auto* const named = std::get_if<NamedTexts*>(&target);
+  if (named == nullptr)
+    return {{std::string(field.key), std::string(name_of(field.key)), toml_value(field, experiment)}};
+  std::vector<TomlEntry> entries;
+  for (const auto& [name, text] : **named)
+    entries.push_back({std::string(section_of(field.key)) + "." + name, toml_text(name), toml_text(text)});
+  return entries;
+}
+
+std::string toml_value(std::string_view key, Experiment& experiment) {
+  for (const TomlEntry& entry : toml_entries(*find_field(key), experiment))
+    if (entry.key == key) return entry.value;
+  return toml_text(std::string());  // a name that the section does not have
+}
+
 namespace {
 
 // TOML of the fields for which `wanted` is true.
@@ -42,14 +59,16 @@ std::string fields_toml(const Experiment& experiment, const Wanted& wanted) {
       section = section_of(field.key);
       text += (text.empty() ? "[" : "\n[") + std::string(section) + "]\n";
     }
-    text += std::string(name_of(field.key)) + " = " + toml_value(field, copy) + "\n";
+    for (const TomlEntry& entry : toml_entries(field, copy)) text += entry.name + " = " + entry.value + "\n";
   }
   return text;
 }
 
 // The sections that say how a format is read; the others change no sample.
 constexpr std::string_view kTextSections[] = {"text"}, kCsvSections[] = {"csv", "text"},
-                           kWordsSections[] = {"words"}, kTableSections[] = {"csv", "table"};
+                           kWordsSections[] = {"words"}, kTableSections[] = {"csv", "table"},
+                           kColumnsSections[] = {"csv", "text", "table", "columns"},
+                           kSessionsSections[] = {"sessions"};
 constexpr ByChoice<DataFormat, std::span<const std::string_view>> kEncodingSections({
     {DataFormat::kAuto, {}},
     {DataFormat::kXmc, {}},
@@ -58,6 +77,8 @@ constexpr ByChoice<DataFormat, std::span<const std::string_view>> kEncodingSecti
     {DataFormat::kWords, kWordsSections},
     {DataFormat::kTable, kTableSections},
     {DataFormat::kCriteo, kTableSections},
+    {DataFormat::kColumns, kColumnsSections},
+    {DataFormat::kSessions, kSessionsSections},
 });
 
 }  // namespace
@@ -76,7 +97,9 @@ Encoding encoding_of(const Experiment& experiment) {
           .text = experiment.text,
           .csv = experiment.csv,
           .words = experiment.words,
-          .table = experiment.table};
+          .table = experiment.table,
+          .columns = experiment.columns,
+          .sessions = experiment.sessions};
 }
 
 std::string to_toml(const Encoding& encoding) {
@@ -86,6 +109,8 @@ std::string to_toml(const Encoding& encoding) {
   experiment.csv = encoding.csv;
   experiment.words = encoding.words;
   experiment.table = encoding.table;
+  experiment.columns = encoding.columns;
+  experiment.sessions = encoding.sessions;
   const auto sections = kEncodingSections[encoding.format];
   return fields_toml(experiment, [&](const Field& field) {
     return field.key == "data.format" || std::ranges::find(sections, section_of(field.key)) != sections.end();
@@ -99,7 +124,7 @@ std::vector<ExperimentField> experiment_fields() {
     std::visit(
         [&](auto* value) {
           using T = std::remove_pointer_t<decltype(value)>;
-          result.push_back({std::string(field.key), std::string(type_name<T>()), toml_text(*value),
+          result.push_back({std::string(field.key), std::string(type_name<T>()), toml_value(field.key, defaults),
                             range_text<T>(field), std::string(field.unit), std::string(field.meaning)});
         },
         field.target(defaults));

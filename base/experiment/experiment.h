@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,19 @@ struct Experiment {
     uint32_t bins = 32;                // of a number column
     uint32_t min_count = 2;            // rarer values of a column share one feature
   } table;
+
+  // Format columns (file syntax: csv): the type of each column and its options (base/experiment/column_use.h). The
+  // names are the user's. Columns that are not here are not used.
+  std::map<std::string, std::string> columns;
+
+  struct Sessions {            // lines of items in order -> features of what came before an item
+    uint32_t positions = 3;    // so many last items are features by their place
+    uint32_t window = 20;      // so many last items are features without their place
+    float decay = 0.8f;        // weight of each of these, as a multiple of that of the item after it
+    uint32_t pairs = 2;        // so many last pairs of neighbours are features
+    uint32_t buckets = 1 << 20;  // pairs are hashed to this many
+    uint32_t min_count = 1;    // rarer items, and pairs of the same bucket, are left out
+  } sessions;
 
   struct Model {
     // Width of each hidden layer, at most kMaxHiddenLayers; the first belongs to the sparse input layer.
@@ -167,6 +181,8 @@ struct Encoding {
   Experiment::Csv csv;
   Experiment::Words words;
   Experiment::Table table;
+  std::map<std::string, std::string> columns;
+  Experiment::Sessions sessions;
 };
 Encoding encoding_of(const Experiment& experiment);
 

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/experiment/column_use.h"
 #include "base/experiment/table_layout.h"
 #include "base/text/toml.h"
 
@@ -36,8 +37,8 @@ std::string kind_of(const toml::node& node) {
 
 class ValueReader {
  public:
-  ValueReader(const Field& field, const toml::node& node, const Source& source)
-      : field_(field), node_(node), source_(source) {}
+  ValueReader(const Field& field, std::string_view key, const toml::node& node, const Source& source)
+      : field_(field), key_(key), node_(node), source_(source) {}
 
   template <class T>
   void read(T& value) const {
@@ -59,6 +60,8 @@ class ValueReader {
       read_list(value);
     } else if constexpr (std::same_as<T, std::vector<std::string>>) {
       read_strings(value);
+    } else if constexpr (std::same_as<T, NamedTexts>) {
+      read_named(value);
     } else if constexpr (Choice<T>) {
       const std::string given = string<T>(node_);
       const auto names = spellings(T{});
@@ -72,7 +75,7 @@ class ValueReader {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw UsageError(source_.place + ": " + std::string(field_.key) + " " + what);
+    throw UsageError(source_.place + ": " + std::string(key_) + " " + what);
   }
 
   template <class T>
@@ -91,12 +94,16 @@ class ValueReader {
   std::string string(const toml::node& node) const {
     const auto given = node.value_exact<std::string>();
     if (!given) wrong_type<Whole>(node);
-    if (given->size() > kMaxStringBytes)
-      fail("is " + number_text(given->size()) + " bytes long, more than the limit of " +
-           number_text(kMaxStringBytes));
-    if (std::ranges::any_of(*given, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-      fail("contains a control character");
+    check_string(*given);
     return *given;
+  }
+
+  void check_string(std::string_view given) const {
+    if (given.size() > kMaxStringBytes)
+      fail("is " + number_text(given.size()) + " bytes long, more than the limit of " +
+           number_text(kMaxStringBytes));
+    if (std::ranges::any_of(given, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+      fail("contains a control character");
   }
 
   template <class T, class Whole>
@@ -129,6 +136,24 @@ class ValueReader {
     for (const toml::node& element : *given) value.push_back(string<List>(element));
   }
 
+  void read_named(NamedTexts& value) const {
+    const std::string name(name_of(key_)), text = string<NamedTexts>(node_);
+    check_string(name);
+    if (text.empty()) {
+      value.erase(name);
+      return;
+    }
+    try {
+      parse_column_use(text);
+    } catch (const UsageError& error) {
+      fail(error.what());
+    }
+    value[name] = text;
+    if (value.size() > kMaxTableColumns)
+      fail("is column number " + number_text(value.size()) + "; at most " + number_text(kMaxTableColumns) +
+           " are possible");
+  }
+
   void read_string(std::string& value) const {
     value = string<std::string>(node_);
     if (field_.text == Text::kWord) {
@@ -157,14 +182,16 @@ class ValueReader {
   }
 
   const Field& field_;
+  const std::string_view key_;
   const toml::node& node_;
   const Source& source_;
 };
 
 }  // namespace
 
-void read_field(const Field& field, const toml::node& node, const Source& source, Experiment& experiment) {
-  std::visit([&](auto* value) { ValueReader(field, node, source).read(*value); }, field.target(experiment));
+void read_field(const Field& field, std::string_view key, const toml::node& node, const Source& source,
+                Experiment& experiment) {
+  std::visit([&](auto* value) { ValueReader(field, key, node, source).read(*value); }, field.target(experiment));
 }
 
 std::string shown(std::string_view text) {

@@ -18,8 +18,10 @@ struct Source {
   std::filesystem::path folder;
 };
 
-// UsageError if the value has another type, or is outside the range of the field.
-void read_field(const Field& field, const toml::node& node, const Source& source, Experiment& experiment);
+// `key`: that of the field, or with a free name. UsageError if the value has another type, or is outside the range of
+// the field.
+void read_field(const Field& field, std::string_view key, const toml::node& node, const Source& source,
+                Experiment& experiment);
 
 // Quotes untrusted text for a message: one line of limited length.
 std::string shown(std::string_view text);

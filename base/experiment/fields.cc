@@ -35,8 +35,8 @@ constexpr Field kData[] = {
      .target = at<&E::data, &E::Data::format>,
      .meaning =
          "format of text files: xmc (numbers), text (words; labels begin with text.label_prefix), csv, "
-         "words (running text), table (typed columns), criteo (click logs); auto: text if the first line "
-         "has a label, else xmc"},
+         "words (running text), table (typed columns), criteo (click logs), columns (typed columns with any number of "
+         "classes), sessions (items in order); auto: text if the first line has a label, else xmc"},
     {.key = "data.labels",
      .target = at<&E::data, &E::Data::labels>,
      .meaning = "names of the labels, one a line, in the order of their ids",
@@ -170,6 +170,49 @@ constexpr Field kTable[] = {
      .unit = "samples",
      .meaning = "values of categories and crosses that occur in fewer training samples share one feature for "
                 "each column",
+     .low = 1,
+     .high = kAnyCount},
+};
+
+constexpr Field kColumns[] = {
+    {.key = "columns.NAME",
+     .target = [](Experiment& experiment) -> Target { return &experiment.columns; },
+     .meaning =
+         "format columns: what the column NAME is (without a header: its number, from 1): text, category, number, date, "
+         "target (the label), label (0 or 1) or ignore, with options such as separator=pipe (docs/columns.md)"},
+};
+
+constexpr Field kSessions[] = {
+    {.key = "sessions.positions",
+     .target = at<&E::sessions, &E::Sessions::positions>,
+     .unit = "items",
+     .meaning = "so many last items are features that tell how far back they are",
+     .high = 100},
+    {.key = "sessions.window",
+     .target = at<&E::sessions, &E::Sessions::window>,
+     .unit = "items",
+     .meaning = "so many last items are features that do not tell it",
+     .high = 1000},
+    {.key = "sessions.decay",
+     .target = at<&E::sessions, &E::Sessions::decay>,
+     .meaning = "the value of each of these is this multiple of the value of the item after it",
+     .low = 0.01,
+     .high = 1},
+    {.key = "sessions.pairs",
+     .target = at<&E::sessions, &E::Sessions::pairs>,
+     .unit = "pairs",
+     .meaning = "so many last pairs of items that follow each other are features",
+     .high = 100},
+    {.key = "sessions.buckets",
+     .target = at<&E::sessions, &E::Sessions::buckets>,
+     .unit = "buckets",
+     .meaning = "pairs are hashed to this many; only buckets that occur in training become features",
+     .low = 16,
+     .high = 1 << 26},
+    {.key = "sessions.min_count",
+     .target = at<&E::sessions, &E::Sessions::min_count>,
+     .unit = "lines",
+     .meaning = "items in fewer lines of the training text, and buckets of pairs in fewer, are left out",
      .low = 1,
      .high = kAnyCount},
 };
@@ -630,6 +673,8 @@ const std::vector<Field>& fields() {
     add(kCsv);
     add(kWords);
     add(kTable);
+    add(kColumns);
+    add(kSessions);
     add(kModel);
     add(kModelets);
     add(kSampling);
@@ -666,7 +711,9 @@ const RemovedValue* find_removed_value(std::string_view key, std::string_view va
 }
 
 const Field* find_field(std::string_view key) {
-  const auto it = std::ranges::find(fields(), key, &Field::key);
+  constexpr std::string_view kFree = "columns.NAME";
+  const bool is_free = key.size() > key.find('.') + 1 && section_of(key) == section_of(kFree) && key.find('.') != key.npos;
+  const auto it = std::ranges::find(fields(), is_free ? kFree : key, &Field::key);
   return it == fields().end() ? nullptr : &*it;
 }
 

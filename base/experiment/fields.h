@@ -9,6 +9,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,9 +30,12 @@ inline constexpr uint32_t kColumnAlignment = kVectorFloats;
 template <class T>
 concept WholeNumber = std::same_as<T, uint32_t> || std::same_as<T, uint64_t>;
 
+// The values of a section whose names the user chooses.
+using NamedTexts = std::map<std::string, std::string>;
+
 // Where a field's value lives.
 using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
-                            std::vector<std::string>*, Normalize*, Precision*, DataFormat*, TextWeight*,
+                            std::vector<std::string>*, NamedTexts*, Normalize*, Precision*, DataFormat*, TextWeight*,
                             WordsTask*, Delimiter*, Loss*, SamplingMode*, RetrievalKind*, HashFamilyKind*, TowerLabels*,
                             OptimizerKind*, ScheduleKind*, CodecKind*, Privacy*>;
 
@@ -39,7 +43,8 @@ using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, s
 enum class Text { kNone, kPath, kRequiredPath, kRequiredData, kWord, kColumn };
 constexpr bool is_required(Text text) { return text == Text::kRequiredPath || text == Text::kRequiredData; }
 
-// A key: where its value lives, and which values are allowed.
+// A key: where its value lives, and which values are allowed. The key "section.NAME" stands for all keys of a section
+// with free names (NamedTexts).
 struct Field {
   std::string_view key;  // "section.name"
   Target (*target)(Experiment&) = nullptr;
@@ -112,9 +117,22 @@ template <Choice T>
 std::string toml_text(T value) {
   return toml_text(std::string(spelling(value)));
 }
+inline std::string toml_text(const NamedTexts& value) {
+  std::string text;
+  for (const auto& [name, inner] : value) text += (text.empty() ? "" : ", ") + toml_text(name) + " = " + toml_text(inner);
+  return "{" + text + "}";
+}
 inline std::string toml_value(const Field& field, Experiment& experiment) {
   return std::visit([](auto* value) { return toml_text(*value); }, field.target(experiment));
 }
+
+// The lines "name = value" of a field in its section: one, or one for each free name.
+struct TomlEntry {
+  std::string key, name, value;  // "section.name", and the name as TOML
+};
+std::vector<TomlEntry> toml_entries(const Field& field, Experiment& experiment);
+// The value of a key, which may be one with a free name.
+std::string toml_value(std::string_view key, Experiment& experiment);
 
 // What users are told about a type, and about the values that a field may have.
 template <class T>
@@ -140,6 +158,7 @@ std::string range_text(const Field& field) {
   if constexpr (std::same_as<T, std::vector<uint32_t>>)
     return "1 to " + number_text(kMaxHiddenLayers) + " of " + interval();
   if constexpr (std::same_as<T, std::vector<std::string>>) return "columns; may be empty";
+  if constexpr (std::same_as<T, NamedTexts>) return "a type and its options; empty: not used";
   switch (field.text) {
     case Text::kRequiredPath:
       return "a path; required";

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/experiment/column_use.h"
 #include "base/experiment/experiment.h"
 #include "base/experiment/field_reader.h"
 #include "base/experiment/fields.h"
@@ -120,8 +121,7 @@ class Parser {
 
   std::map<std::string, std::string> given() {
     std::map<std::string, std::string> values;
-    for (const auto& [key, place] : place_)
-      values[std::string(key)] = toml_value(*find_field(key), experiment_);
+    for (const auto& [key, place] : place_) values[key] = toml_value(key, experiment_);
     return values;
   }
 
@@ -134,7 +134,7 @@ class Parser {
     }
     check_encoding();
     // A table may have a single label, over which a softmax is always certain.
-    if (is_table(experiment_.data.format) && !place_.contains("model.loss"))
+    if (has_label_columns() && !place_.contains("model.loss"))
       experiment_.model.loss = Loss::kSigmoid;
     const auto& modelets = experiment_.modelets;
     const auto& sampling = experiment_.sampling;
@@ -225,6 +225,13 @@ class Parser {
                                 "; both must be 0, or 1 <= min_char <= max_char");
     if (experiment_.csv.delimiter == Delimiter::kNone || experiment_.csv.delimiter == Delimiter::kSpace)
       fail("csv.delimiter", "must be comma, tab, semicolon or pipe");
+    if (experiment_.data.format == DataFormat::kColumns) {
+      try {
+        require_trainable(column_uses(experiment_.columns));
+      } catch (const UsageError& e) {
+        throw UsageError(origin_ + ": " + e.what());
+      }
+    }
     if (!is_table(experiment_.data.format)) return;
     try {
       table_layout(experiment_.table, experiment_.data.format);
@@ -235,6 +242,12 @@ class Parser {
 
   static bool is_table(DataFormat format) {
     return format == DataFormat::kTable || format == DataFormat::kCriteo;
+  }
+
+  bool has_label_columns() const {
+    if (experiment_.data.format != DataFormat::kColumns) return is_table(experiment_.data.format);
+    return std::ranges::any_of(column_uses(experiment_.columns),
+                               [](const auto& each) { return each.second.type == ColumnType::kLabel; });
   }
 
   template <class Value>
@@ -249,7 +262,7 @@ class Parser {
     return std::visit(
         [](auto* value) {
           using T = std::remove_pointer_t<decltype(value)>;
-          return std::same_as<T, std::string> || Choice<T>;
+          return std::same_as<T, std::string> || std::same_as<T, NamedTexts> || Choice<T>;
         },
         field.target(scratch));
   }
@@ -298,11 +311,11 @@ class Parser {
       if (!is_record_)
         throw UsageError(source.place + ": " + key + " is " + shown(*text) + ", which was removed: use " +
                          std::string(removed->instead));
-      read_field(*field, toml::value<std::string>(std::string(removed->instead)), source, experiment_);
+      read_field(*field, key, toml::value<std::string>(std::string(removed->instead)), source, experiment_);
     } else {
-      read_field(*field, node, source, experiment_);
+      read_field(*field, key, node, source, experiment_);
     }
-    place_[field->key] = source.place;
+    place_[key] = source.place;
   }
 
   [[noreturn]] void fail(std::string_view key, const std::string& what) const {
@@ -313,7 +326,7 @@ class Parser {
   std::string origin_;
   std::filesystem::path folder_;
   bool is_record_;
-  std::map<std::string_view, std::string> place_;  // where each given value stands
+  std::map<std::string, std::string, std::less<>> place_;  // where each given value stands
   Experiment experiment_;
 };
 

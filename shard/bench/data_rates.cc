@@ -50,7 +50,7 @@ std::vector<DataRate> measure_text(const std::filesystem::path& file, Encoding e
       rate.rows = rates.front().rows;
     }));
   rates.push_back(repeat("parse", 0, [&](DataRate& rate) {
-    const auto reader = encoder ? encoder->open(file) : std::make_unique<XmcReader>(file);
+    const auto reader = encoder ? encoder->open_training(file) : std::make_unique<XmcReader>(file);
     for (Sample sample; reader->next(sample); ++rate.rows) {
     }
     rate.bytes = reader->bytes();

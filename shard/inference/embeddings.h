@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shard/data/encode/string_table.h"
+#include "shard/data/encode/features/string_table.h"
 #include "shard/inference/model.h"
 
 namespace modelet::shard {

@@ -1,4 +1,4 @@
-// Any bytes as labelled text, CSV and running text. They must be fitted and read back, or be an error.
+// Any bytes as labelled text, CSV, sessions and running text. They must be fitted and read back, or be an error.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -6,6 +6,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "shard/data/encode/columns_encoder.h"
+#include "shard/data/encode/sessions_encoder.h"
 #include "shard/data/encode/text_encoder.h"
 #include "shard/data/encode/words_encoder.h"
 
@@ -44,7 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       modelet::parse_encoding("[data]\nformat = 'words'\n[words]\nmin_count = 1\nsubsample = 0.1\nwindow = 2",
                               "d"),
       modelet::parse_encoding(
-          "[data]\nformat = 'words'\n[words]\nmin_count = 1\ntask = 'next'\npositions = true", "e")};
+          "[data]\nformat = 'words'\n[words]\nmin_count = 1\ntask = 'next'\npositions = true", "e"),
+      modelet::parse_encoding("[data]\nformat = 'sessions'\n[sessions]\nbuckets = 64", "f")};
   if (size == 0) return 0;
   const modelet::Encoding& options = kOptions[data[0] % std::size(kOptions)];
   const std::string text(reinterpret_cast<const char*>(data + 1), size - 1);
@@ -53,9 +56,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto encoder = shard::WordsEncoder::fit(options, shard::WordReader(source(text), "fuzz"), {});
       check(*encoder->open(shard::WordReader(source(text), "fuzz")));
       check(*encoder->open_requests(shard::LineReader(source(text), "fuzz")));
+    } else if (options.format == modelet::DataFormat::kSessions) {
+      const auto encoder = shard::SessionsEncoder::fit(options, {source(text), "fuzz"}, {});
+      check(*encoder->open_training(shard::LineReader(source(text), "fuzz")));
+      check(*encoder->open(shard::LineReader(source(text), "fuzz")));
+      check(*encoder->open_requests(shard::LineReader(source(text), "fuzz")));
+    } else if (options.format == modelet::DataFormat::kCsv) {
+      const auto encoder = shard::ColumnsEncoder::fit(options, {source(text), "fuzz"}, {});
+      check(*encoder->open(shard::LineReader(source(text), "fuzz")));
     } else {
-      const auto records = shard::open_records(options, {source(text), "fuzz"}, shard::LabelsIn::kRequired);
-      const auto encoder = shard::TextEncoder::fit(options, *records, {});
+      const auto encoder = shard::TextEncoder::fit(options, {options.text, {source(text), "fuzz"}}, {});
       check(*encoder->open(shard::LineReader(source(text), "fuzz")));
     }
   } catch (const modelet::Error&) {

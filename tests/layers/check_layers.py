@@ -24,7 +24,7 @@ FOLDERS = {
     "hashing": ["hashing"],
     "comm": ["comm/codec", "comm/wire", "comm/security", "comm/transport", "comm/messaging", "comm/collectives",
              "comm/http", "comm/content", "comm/control", "comm/content/transfer"],
-    "shard": ["shard/kernels/simd", "shard/kernels", "shard/format", "shard/data/read", "shard/data/encode", "shard/data/store",
+    "shard": ["shard/kernels/simd", "shard/kernels", "shard/format", "shard/data/read", "shard/data/encode/features", "shard/data/encode", "shard/data/store",
               "shard/data/batch", "shard/data/pairs", "shard/modelet/checkpoint", "shard/modelet", "shard/layers/loss", "shard/layers/output", "shard/layers/scoring", "shard/layers",
               "shard/inference", "shard/synth", "shard/bench"],
     "node_agent": ["node_agent/machine", "node_agent/owner/notice", "node_agent/owner", "node_agent/step/exchange", "node_agent/step", "node_agent/replicas",

@@ -52,7 +52,7 @@ std::vector<std::string> story(const Choice& choice) {
 
 // The value of a key as --set takes it: words without quotes.
 std::string value_text(Experiment experiment, const std::string& key) {
-  const std::string text = toml_value(*find_field(key), experiment);
+  const std::string text = toml_value(key, experiment);
   return text.starts_with('"') ? text.substr(1, text.size() - 2) : text;
 }
 
@@ -62,12 +62,13 @@ std::string short_toml(Experiment experiment, const std::map<std::string, std::s
   std::string text;
   std::string_view section;
   for (const Field& field : fields()) {
-    const std::string value = toml_value(field, experiment);
-    const auto remark = remarks.find(std::string(field.key));
-    if (remark == remarks.end() && value == toml_value(field, defaults)) continue;
-    if (section_of(field.key) != section) text += fmt::format("\n[{}]\n", section = section_of(field.key));
-    text += fmt::format("{} = {}{}\n", name_of(field.key), value,
-                        remark == remarks.end() ? "" : "  # " + remark->second);
+    for (const TomlEntry& entry : toml_entries(field, experiment)) {
+      const auto remark = remarks.find(entry.key);
+      if (remark == remarks.end() && entry.value == toml_value(entry.key, defaults)) continue;
+      if (section_of(field.key) != section) text += fmt::format("\n[{}]\n", section = section_of(field.key));
+      text += fmt::format("{} = {}{}\n", entry.name, entry.value,
+                          remark == remarks.end() ? "" : "  # " + remark->second);
+    }
   }
   return text;
 }

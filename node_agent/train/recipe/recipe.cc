@@ -13,11 +13,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/experiment/column_use.h"
 #include "base/experiment/fields.h"
 #include "base/experiment/reader.h"
 #include "base/experiment/towers.h"
 #include "node_agent/train/recipe/regime.h"
 #include "shard/data/encode/encoder.h"
+#include "shard/data/encode/guess.h"
 #include "shard/data/store/prepared.h"
 
 namespace modelet::agent {
@@ -61,11 +63,18 @@ bool too_large(const Experiment& now, const DataFacts& facts, const Machine& mac
          kMemoryShare * static_cast<double>(machine.memory_bytes);
 }
 
-// Softmax learns nothing from samples without a label. In a table, these are the negatives.
+bool has_label_columns(const Experiment& now) {
+  const DataFormat format = now.data.format;
+  if (format == DataFormat::kTable || format == DataFormat::kCriteo) return true;
+  return format == DataFormat::kColumns &&
+         std::ranges::any_of(column_uses(now.columns),
+                             [](const auto& each) { return each.second.type == ColumnType::kLabel; });
+}
+
+// Softmax learns nothing from samples without a label. Where labels are columns of 0 and 1, these are the negatives.
 bool all_have_labels(const Experiment& now, const DataFacts& facts) {
   constexpr double kNearlyAll = 0.95;
-  return facts.labels_per_row > kNearlyAll && now.data.format != DataFormat::kTable &&
-         now.data.format != DataFormat::kCriteo;
+  return facts.labels_per_row > kNearlyAll && !has_label_columns(now);
 }
 
 // Chooses settings one after the other. Each may depend on those before it. Given keys stay unchanged.
@@ -81,6 +90,7 @@ class Rules {
           "as the file was prepared");
       return std::move(recipe_);
     }
+    if (!now_.columns.empty() && free(data.format)) return for_columns();  // such as the target
     const std::string extension = extension_of(data.train);
     if (extension == ".csv" || extension == ".tsv") {
       set(data.format, DataFormat::kCsv, "the file's name ends with " + extension);
@@ -143,6 +153,26 @@ class Rules {
   }
 
  private:
+  // Some columns are given, such as the target. The others are guessed.
+  Recipe for_columns() {
+    set(now_.data.format, DataFormat::kColumns, "columns are given");
+    set(now_.csv.delimiter, shard::guess_delimiter(now_.data.train), "the first line has it");
+    ColumnUses given = column_uses(now_.columns);
+    std::set<std::string> open;
+    for (const auto& [name, use] : given)
+      if (!given_.contains("columns." + name)) open.insert(name);
+    const shard::ColumnGuess guess = shard::guess_columns(now_.data.train, now_.csv, given, open);
+    bool words = false;
+    for (const shard::GuessedColumn& column : guess.columns) {
+      words |= column.use.type == ColumnType::kText;
+      if (given.contains(column.name) && !open.contains(column.name)) continue;
+      recipe_.experiment.columns[column.name] = to_text(column.use);
+      recipe_.explain({"columns." + column.name, column.reason});
+    }
+    if (words) set(now_.text.weight, TextWeight::kTfIdf, "rare words say more than common ones");
+    return std::move(recipe_);
+  }
+
   void loss() {
     if (facts_.labels < 2)
       set(model_.loss, Loss::kSigmoid, "there is one label, which a sample has or not");

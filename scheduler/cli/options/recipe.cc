@@ -2,19 +2,25 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/experiment/column_use.h"
 #include "base/experiment/fields.h"
 #include "base/experiment/reader.h"
 #include "base/system/file.h"
 #include "base/system/program.h"
 #include "node_agent/train/recipe/choice_text.h"
 #include "node_agent/train/recipe/choose_for_data.h"
+#include "scheduler/cli/options/hold_out.h"
+#include "shard/data/encode/guess.h"
 
 namespace modelet::cli {
 namespace {
@@ -24,14 +30,59 @@ namespace fs = std::filesystem;
 constexpr double kMostSeconds = 1000 * 3600;
 constexpr size_t kMostFileBytes = size_t{1} << 20;
 
-agent::GivenKeys given_by(const ExperimentArguments& arguments, const std::string& test) {
-  if (test.empty())
+// Training and test data as settings.
+std::vector<std::string> with_paths(const std::string& train, const std::string& test,
+                                    const std::vector<std::string>& overrides) {
+  std::vector<std::string> settings = {"data.train=" + toml_text(absolute(train)),
+                                       "data.test=" + toml_text(absolute(test))};
+  settings.insert(settings.end(), overrides.begin(), overrides.end());
+  return settings;
+}
+
+// A tenth of the records becomes test data.
+std::string held_out(std::string& train, const std::vector<std::string>& overrides, const fs::path& folder,
+                     Reporter& reporter) {
+  const agent::GivenKeys given = agent::given_settings("the command line", with_paths(train, train, overrides));
+  Experiment::Csv csv = given.experiment.csv;
+  if (!given.keys.contains("csv.delimiter")) csv.delimiter = shard::guess_delimiter(train);
+  shard::guess_columns(train, csv, column_uses(given.experiment.columns));  // a misspelt name, before files are written
+  const DividedTable parts =
+      hold_out(train, folder, csv.header, csv.delimiter != Delimiter::kTab, given.experiment.train.seed);
+  reporter.note(fmt::format("held out for the test: {} of {} records, {}", parts.held_out, parts.records,
+                            parts.test.string()));
+  train = parts.train.string();
+  return parts.test.string();
+}
+
+agent::GivenKeys given_by(const RecipeArguments& recipe, const ExperimentArguments& arguments,
+                          const fs::path& folder, Reporter& reporter) {
+  if (!recipe.from_data())
     return {arguments.load(),
             given_keys(read_text_file(arguments.file, kMostFileBytes), arguments.file, arguments.overrides)};
-  std::vector<std::string> overrides = {"data.train=" + toml_text(absolute(arguments.file)),
-                                        "data.test=" + toml_text(absolute(test))};
-  overrides.insert(overrides.end(), arguments.overrides.begin(), arguments.overrides.end());
-  return agent::given_settings("the command line", std::move(overrides));
+  std::vector<std::string> overrides = arguments.overrides;
+  const std::string key = "columns." + recipe.target;
+  const bool is_given =
+      std::ranges::any_of(overrides, [&](const std::string& each) { return each.starts_with(key + "="); });
+  if (!recipe.target.empty()) {
+    if (fs::path(arguments.file).extension() == ".toml")
+      throw UsageError("--target goes with training data, and " + arguments.file +
+                       " is an experiment file: name its target in [columns]");
+    if (recipe.target.find('=') != std::string::npos)
+      throw UsageError("--target " + recipe.target + ": a name with a = cannot be a key; rename the column");
+    overrides.insert(overrides.begin(), key + "=" + std::string(spelling(ColumnType::kTarget)));
+  }
+  std::string train = arguments.file, test = recipe.test;
+  if (test.empty()) test = held_out(train, overrides, folder, reporter);
+  agent::GivenKeys given = agent::given_settings("the command line", with_paths(train, test, overrides));
+  if (recipe.target.empty()) return given;
+  const DataFormat format = given.experiment.data.format;
+  if (format != DataFormat::kAuto && format != DataFormat::kColumns)
+    throw UsageError(fmt::format("--target is for data.format = columns, and {} is given: leave one of them out",
+                                 spelling(format)));
+  // What is left open is how the target's cells are divided, and the other columns.
+  given.keys.erase("data.format");
+  if (!is_given) given.keys.erase(key);
+  return given;
 }
 
 }  // namespace
@@ -52,6 +103,9 @@ void RecipeArguments::add_to(CLI::App& verb) {
   verb.add_option("test", test,
                   "test data, if EXPERIMENT is training data: then the keys are chosen for the data")
       ->check(CLI::ExistingFile);
+  verb.add_option("--target", target,
+                  "column of the labels, if EXPERIMENT is a table (CSV, TSV): then the types of the other columns are "
+                  "guessed; without TEST, a tenth of the records is held out for the test");
   verb.add_flag("--choose", choose, "choose the keys that the experiment file and --set leave open");
   verb.add_option("--time-budget", time_budget,
                   "time for choosing, training and evaluation, such as 90s, 5m, 1.5h: the best that fits in; "
@@ -65,7 +119,7 @@ void RecipeArguments::add_to(CLI::App& verb) {
 
 std::string RecipeArguments::run_name(const ExperimentArguments& arguments) const {
   ExperimentArguments named = arguments;
-  if (test.empty()) return named.run_name();
+  if (!from_data()) return named.run_name();
   fs::path path = absolute(arguments.file);
   const fs::path folder = path.parent_path();
   while (path.has_extension()) path = path.filename().stem();
@@ -73,7 +127,8 @@ std::string RecipeArguments::run_name(const ExperimentArguments& arguments) cons
   return named.run_name();
 }
 
-ChosenExperiment RecipeArguments::make(const ExperimentArguments& arguments, Reporter& reporter) const {
+ChosenExperiment RecipeArguments::make(const ExperimentArguments& arguments, const fs::path& folder,
+                                       Reporter& reporter) const {
   agent::ChooseOptions options;
   if (!time_budget.empty()) options.seconds = parse_duration(time_budget);
   if (trial_share) options.trial_share = *trial_share;
@@ -85,7 +140,7 @@ ChosenExperiment RecipeArguments::make(const ExperimentArguments& arguments, Rep
   const auto on_trial = [&](size_t trial, size_t trials, const std::string& name) {
     reporter.note(fmt::format("trial {} of at most {}: {}", trial, trials, name));
   };
-  const agent::Choice choice = agent::choose_for_data(given_by(arguments, test), load, options, on_trial);
+  const agent::Choice choice = agent::choose_for_data(given_by(*this, arguments, folder, reporter), load, options, on_trial);
   reporter.handle(agent::to_json(choice));
   for (const std::string& line : agent::to_lines(choice)) reporter.note(line);
   return {choice.experiment, agent::to_commented_toml(choice)};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -21,17 +22,20 @@ struct ChosenExperiment {
 };
 
 struct RecipeArguments {
-  std::string test, time_budget;
+  std::string test, target, time_budget;
   bool choose = false;
   std::optional<double> trial_share;  // agent::ChooseOptions
 
-  // Adds TEST, --choose, --time-budget and --trial-share.
+  // Adds TEST, --target, --choose, --time-budget and --trial-share.
   void add_to(CLI::App& verb);
   // Whether something is to be chosen. Otherwise the experiment is a file that says everything.
-  bool used() const { return choose || !test.empty() || !time_budget.empty() || trial_share; }
-  // Tells `reporter` what is chosen, and why. `arguments.file` is the training data if `test` is given;
-  // otherwise it is a file with some of the keys.
-  ChosenExperiment make(const ExperimentArguments& arguments, Reporter& reporter) const;
+  bool used() const { return choose || from_data() || !time_budget.empty() || trial_share; }
+  // Whether the keys are chosen for data, rather than for an experiment file.
+  bool from_data() const { return !test.empty() || !target.empty(); }
+  // Tells `reporter` what is chosen, and why. `arguments.file` is the training data if from_data(); otherwise it is a
+  // file with some of the keys. Samples that are held out of it are written to `folder`.
+  ChosenExperiment make(const ExperimentArguments& arguments, const std::filesystem::path& folder,
+                        Reporter& reporter) const;
   // The name of the run: the name of the training data, or the name of its folder if the file is only called
   // "train".
   std::string run_name(const ExperimentArguments& arguments) const;

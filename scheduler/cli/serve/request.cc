@@ -75,6 +75,7 @@ void require_text(const shard::Columns& columns, const std::string& where) {
   switch (columns.format()) {
     case DataFormat::kTable:
     case DataFormat::kCriteo:
+    case DataFormat::kColumns:
       refuse(where, "this model reads columns: give 'fields', an object of columns and their values");
     case DataFormat::kXmc:
       refuse(where, "this model does not read text: give 'features'");

@@ -12,11 +12,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/experiment/column_use.h"
 #include "base/system/file.h"
+#include "base/text/printable.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/output.h"
 #include "scheduler/client/report.h"
 #include "shard/data/encode/encoder.h"
+#include "shard/data/encode/guess.h"
 #include "shard/data/store/dataset.h"
 #include "shard/data/store/prepared.h"
 #include "shard/modelet/checkpoint.h"
@@ -121,7 +124,7 @@ void add_prepare(CLI::App& data) {
 // ---- describe
 
 struct DescribeOptions {
-  std::string file, label_names;
+  std::string file, target, label_names;
   bool json = false;
   ReadingArguments reading;
 };
@@ -204,6 +207,64 @@ Dataset open_any(const std::string& path, const Encoding& encoding) {
   return data;
 }
 
+// What training would do with the columns of a table.
+ordered_json describe_columns(const DescribeOptions& options) {
+  Encoding encoding = options.reading.load();
+  const auto given_delimiter = std::ranges::any_of(
+      options.reading.overrides, [](const std::string& key) { return key.starts_with("csv.delimiter"); });
+  if (!given_delimiter) encoding.csv.delimiter = shard::guess_delimiter(options.file);
+  ColumnUses given = column_uses(encoding.columns);
+  if (!options.target.empty()) given.try_emplace(options.target, ColumnUse{.type = ColumnType::kTarget});
+  const shard::ColumnGuess guess = shard::guess_columns(options.file, encoding.csv, given, {options.target});
+  ordered_json json;
+  json["file"] = options.file;
+  json["format"] = spelling(DataFormat::kColumns);
+  json["delimiter"] = spelling(encoding.csv.delimiter);
+  json["records"] = guess.records;
+  json["whole"] = guess.whole;
+  ordered_json& columns = json["columns"] = ordered_json::array();
+  for (const shard::GuessedColumn& column : guess.columns)
+    columns.push_back({{"name", column.name},
+                       {"use", to_text(column.use)},
+                       {"reason", column.reason},
+                       {"missing", column.missing},
+                       {"distinct", column.distinct},
+                       {"examples", column.examples}});
+  return json;
+}
+
+void print_columns(const ordered_json& json) {
+  std::printf("%s: a table, delimiter %s; %s %zu records\n", json["file"].get<std::string>().c_str(),
+              json["delimiter"].get<std::string>().c_str(), json["whole"].get<bool>() ? "all" : "the first",
+              json["records"].get<size_t>());
+  Table table({{"column", 9, false, 12},
+               {"use", 8, false},
+               {"missing", 5},
+               {"distinct", 6},
+               {"because", 7, false, 20},
+               {"examples", 4, false, 20}});
+  for (const ordered_json& column : json["columns"]) {
+    std::string examples;
+    for (const ordered_json& example : column["examples"])
+      examples += (examples.empty() ? "" : ", ") + example.get<std::string>();
+    table.add({printable(column["name"].get<std::string>()), column["use"].get<std::string>(),
+               std::to_string(column["missing"].get<size_t>()), std::to_string(column["distinct"].get<size_t>()),
+               column["reason"].get<std::string>(), examples});
+  }
+  print(table);
+}
+
+// Whether a file is to be described as a table: a table by its name, or with a column of labels, unless another format is
+// given.
+bool describes_columns(const DescribeOptions& options) {
+  const DataFormat format = options.reading.load().format;
+  if (format != DataFormat::kAuto) return false;
+  fs::path plain = options.file;
+  if (plain.extension() == ".xz" || plain.extension() == ".gz") plain = plain.stem();
+  const std::string ending = plain.extension().string();
+  return !options.target.empty() || ending == ".csv" || ending == ".tsv";
+}
+
 ordered_json describe(const DescribeOptions& options) {
   const bool prepared = shard::is_prepared(options.file);
   const Encoding encoding = options.reading.load();
@@ -274,15 +335,20 @@ void add_describe(CLI::App& data) {
   verb->footer(
       "Examples:\n"
       "  modelet data describe train.txt.xz --labels-file labels.txt.xz\n"
+      "  modelet data describe orders.csv --target product     # what training would do with its columns\n"
       "  modelet data describe train.mlt --json");
   verb->add_option("FILE", options->file, "text (plain, .xz, .gz) or a prepared file")->required();
+  verb->add_option("--target", options->target, "column of the labels, if FILE is a table");
   options->reading.add_to(*verb);
   verb->add_option("--labels-file", options->label_names, "names of the labels, one a line");
   verb->add_flag("--json", options->json, "one JSON object instead of text");
   verb->callback([options] {
-    const ordered_json json = describe(*options);
+    const bool columns = !shard::is_prepared(options->file) && describes_columns(*options);
+    const ordered_json json = columns ? describe_columns(*options) : describe(*options);
     if (options->json) {
       print_line(json);
+    } else if (columns) {
+      print_columns(json);
     } else {
       print_description(json);
     }

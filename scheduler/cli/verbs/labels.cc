@@ -104,6 +104,12 @@ CLI::App& add_change(CLI::App& app, const char* name, const char* description, c
 void add_labels_verb(CLI::App& app) {
   CLI::App& verb = *app.add_subcommand("labels", "Add, remove and rename the labels of a trained model");
   verb.require_subcommand(1);
+  verb.footer(
+      "Each change is a new checkpoint of the run; the one before stays.\n"
+      "Examples:\n"
+      "  modelet labels add runs/shop new-products.txt\n"
+      "  modelet labels remove runs/shop 'Blue Kettle'\n"
+      "  modelet labels rename runs/shop Ketle Kettle");
 
   const auto added = std::make_shared<LabelsOptions>();
   CLI::App& add_verb = add_change(verb, "add", "Add the labels of some samples that the model does not have", added, add);

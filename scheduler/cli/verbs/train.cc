@@ -176,13 +176,15 @@ ChosenExperiment experiment_in_file(const TrainOptions& options) {
     return {experiment, to_toml(experiment)};
   } catch (const UsageError& error) {
     if (fs::path(file).extension() == ".toml") throw;
-    throw UsageError(fmt::format("{}\nIf {} is training data, name test data as well: modelet train {} TEST",
-                                 error.what(), file, file));
+    throw UsageError(fmt::format(
+        "{}\nIf {} is training data, name test data as well: modelet train {} TEST. If it is a table, name the column "
+        "of the labels: modelet train {} --target COLUMN",
+        error.what(), file, file, file));
   }
 }
 
-// The experiment and the text for its record: from a file, or chosen for the data.
-ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) {
+// The experiment and the text for its record: from a file, or chosen for the data. `folder`: of the run.
+ChosenExperiment experiment_of(const TrainOptions& options, const fs::path& folder, Reporter& reporter) {
   if (!options.recipe.used()) return experiment_in_file(options);
   if (!options.resume.empty())
     throw UsageError(
@@ -191,7 +193,7 @@ ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) 
   if (!options.recipe.time_budget.empty() && options.nodes > 1)
     throw UsageError("--time-budget is measured in this process: leave out --nodes " +
                      std::to_string(options.nodes) + ", or set model.hidden and train.epochs instead");
-  return options.recipe.make(options.experiment, reporter);
+  return options.recipe.make(options.experiment, folder / "data", reporter);
 }
 
 // The owners' data, which this process may see because all owners are its user. Only the numbers of samples are used, to
@@ -250,7 +252,7 @@ void train(TrainOptions options) {
     reporter.pass_to([&dashboard](const nlohmann::json& event) { dashboard->view().add(event); });
     reporter.note("page of the run: " + dashboard->url());
   }
-  ChosenExperiment chosen = experiment_of(options, reporter);
+  ChosenExperiment chosen = experiment_of(options, run.out, reporter);
   if (!run.owners.empty()) {
     count_steps_of_epoch(chosen.experiment, run.owners, reporter);
     chosen.text = to_toml(chosen.experiment);
@@ -315,6 +317,7 @@ void add_train_verb(CLI::App& app) {
       "once, without.\n"
       "Examples:\n"
       "  modelet train experiments/quickstart.toml\n"
+      "  modelet train orders.csv --target product\n"
       "  modelet train my-train.txt.xz my-test.txt.xz\n"
       "  modelet train my-train.txt.xz my-test.txt.xz --time-budget 5m --set model.loss=softmax\n"
       "  modelet train experiments/quickstart.toml --nodes 4 --set exchange.codec=int8\n"

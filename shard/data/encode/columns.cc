@@ -6,19 +6,67 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/experiment/column_use.h"
 #include "base/experiment/table_layout.h"
 
 namespace modelet::shard {
 
-Columns::Columns(const Encoding& encoding) : format_(encoding.format) {
-  if (format_ == DataFormat::kCsv) {
-    names_ = encoding.csv.text;
-    labels_ = {encoding.csv.labels};
-  } else if (format_ == DataFormat::kTable || format_ == DataFormat::kCriteo) {
-    const TableLayout layout = table_layout(encoding.table, format_);
-    for (size_t column = 0; column < layout.columns.size(); ++column)
-      (std::ranges::count(layout.labels, column) > 0 ? labels_ : names_).push_back(layout.columns[column]);
+namespace {
+
+void plan_csv(const Encoding& encoding, ColumnPlan& plan) {
+  if (encoding.csv.labels.empty() || encoding.csv.text.empty())
+    throw UsageError("csv.labels and csv.text must name the columns of labels and words");
+  for (const std::string& name : encoding.csv.text) plan.columns.push_back({name, "csv.text"});
+  plan.target = plan.columns.size();
+  plan.columns.push_back({encoding.csv.labels, "csv.labels", true});
+  if (encoding.csv.label_separator != Delimiter::kNone) plan.separator = character(encoding.csv.label_separator);
+}
+
+void plan_table(const Encoding& encoding, ColumnPlan& plan) {
+  const TableLayout layout = table_layout(encoding.table, encoding.format);
+  for (const std::string& name : layout.columns) plan.columns.push_back({name, "table.columns"});
+  for (const size_t label : layout.labels) plan.columns[label].is_label = true;
+  const bool criteo = encoding.format == DataFormat::kCriteo;
+  if (criteo) plan.dialect = kTabSeparated;
+  if (criteo || !encoding.csv.header) plan.where = ColumnsIn::kOrder;
+}
+
+void plan_columns(const Encoding& encoding, ColumnPlan& plan) {
+  for (const auto& [name, use] : column_uses(encoding.columns)) {
+    if (use.type == ColumnType::kIgnore) continue;
+    if (use.type == ColumnType::kTarget) {
+      plan.target = plan.columns.size();
+      if (use.separator != Delimiter::kNone) plan.separator = character(use.separator);
+    }
+    plan.columns.push_back({name, "columns." + name, use.type >= ColumnType::kTarget});
   }
+}
+
+}  // namespace
+
+ColumnPlan column_plan(const Encoding& encoding) {
+  ColumnPlan plan{.where = encoding.csv.header ? ColumnsIn::kHeader : ColumnsIn::kNumber,
+                  .dialect = csv_dialect(encoding.csv)};
+  switch (encoding.format) {
+    case DataFormat::kCsv:
+      plan_csv(encoding, plan);
+      break;
+    case DataFormat::kTable:
+    case DataFormat::kCriteo:
+      plan_table(encoding, plan);
+      break;
+    case DataFormat::kColumns:
+      plan_columns(encoding, plan);
+      break;
+    default:
+      break;
+  }
+  return plan;
+}
+
+Columns::Columns(const Encoding& encoding) : format_(encoding.format) {
+  for (const WantedColumn& column : column_plan(encoding).columns)
+    (column.is_label ? labels_ : names_).push_back(column.name);
 }
 
 std::string Columns::list() const {

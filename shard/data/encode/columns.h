@@ -1,20 +1,35 @@
-// Columns: the columns that a model of CSV or of a table may be asked about, which are those without its labels.
-// A question may name them, give their values as a list in this order, or give one text; all become a Row in this
-// order (Encoder::open_rows). Immutable: any thread may use it. `where` is the place of a row, for messages; every
-// error is a UsageError.
+// What the columns of a table are for (formats columns, csv, table and criteo): ColumnPlan for an encoder, and Columns for
+// questions to a model. Immutable: any thread may use them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/experiment/experiment.h"
+#include "shard/data/read/cells.h"
 #include "shard/data/read/csv.h"
 
 namespace modelet::shard {
 
+// The columns that a format needs of a file, and where its labels are.
+struct ColumnPlan {
+  std::vector<WantedColumn> columns;
+  ColumnsIn where = ColumnsIn::kHeader;
+  CsvDialect dialect;
+  // The place of the column of names of labels; without it, all columns with labels have 0 and 1.
+  std::optional<size_t> target;
+  std::optional<char> separator;  // between names in a cell
+};
+// UsageError if the format lacks columns. A format without columns has an empty plan.
+ColumnPlan column_plan(const Encoding& encoding);
+
+// The columns that a model of a table may be asked about, which are those without its labels. A question may name them,
+// give their values as a list in this order, or give one text; all become a Row in this order (Encoder::open_rows).
+// `where` is the place of a row, for messages; every error is a UsageError.
 class Columns {
  public:
   static constexpr size_t kAbsent = SIZE_MAX;

@@ -4,7 +4,8 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "shard/data/encode/table_encoder.h"
+#include "shard/data/encode/columns_encoder.h"
+#include "shard/data/encode/sessions_encoder.h"
 #include "shard/data/encode/text_encoder.h"
 #include "shard/data/encode/words_encoder.h"
 #include "shard/data/read/line_reader.h"
@@ -31,10 +32,12 @@ constexpr ByChoice<DataFormat, EncoderMaker> kEncoders({
     {DataFormat::kAuto, {}},  // becomes one of the others when the text is seen
     {DataFormat::kXmc, {}},   // numbers need none
     {DataFormat::kText, kMaker<TextEncoder>},
-    {DataFormat::kCsv, kMaker<TextEncoder>},
+    {DataFormat::kCsv, kMaker<ColumnsEncoder>},
     {DataFormat::kWords, kMaker<WordsEncoder>},
-    {DataFormat::kTable, kMaker<TableEncoder>},
-    {DataFormat::kCriteo, kMaker<TableEncoder>},
+    {DataFormat::kTable, kMaker<ColumnsEncoder>},
+    {DataFormat::kCriteo, kMaker<ColumnsEncoder>},
+    {DataFormat::kColumns, kMaker<ColumnsEncoder>},
+    {DataFormat::kSessions, kMaker<SessionsEncoder>},
 });
 
 std::string metadata_at(const SafetensorsFile& state, const std::string& key) {
@@ -156,6 +159,27 @@ Encoding encoder_options(const SafetensorsFile& state) {
   } catch (const UsageError& e) {
     throw FormatError(std::string("in the encoder's options: ") + e.what());
   }
+}
+
+void require_label_length(std::string_view label, const Fail& fail) {
+  if (label.size() > LabelNames::kMaxBytes)
+    fail("the label " + quoted(label) + " has " + std::to_string(label.size()) + " bytes, more than " +
+         std::to_string(LabelNames::kMaxBytes) + "; is this the right column or prefix?");
+}
+
+void require_something(const LabelNames& labels, uint64_t features, uint64_t samples, const Encoding& options,
+                       const Fail& fail) {
+  if (labels.names().size() == 0)
+    fail("the training text has no label in " + std::to_string(samples) +
+         " samples; is data.format right, and " +
+         (options.format == DataFormat::kColumns ? "the column of type target?" : "text.label_prefix or csv.labels?"));
+  if (features == 0)
+    fail("no feature occurs in text.min_count = " + std::to_string(options.text.min_count) +
+         " training samples; lower it, or check that the text holds words");
+}
+
+void require_features(uint64_t features, const SafetensorsFile& state) {
+  if (features == 0) throw FormatError(state.path().string() + ": damaged: it has no features");
 }
 
 StringTable encoder_labels(const SafetensorsFile& state) {

@@ -17,11 +17,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/experiment/experiment.h"
-#include "shard/data/encode/string_table.h"
+#include "shard/data/encode/features/column_features.h"
+#include "shard/data/encode/features/label_names.h"
+#include "shard/data/encode/features/string_table.h"
 #include "shard/data/read/csv.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/read/sample_reader.h"
@@ -47,6 +50,8 @@ class Encoder {
   std::unique_ptr<SampleReader> open(const std::filesystem::path& text) const {
     return open(LineReader(text));
   }
+  // The samples of the training text. For most formats it is read as any other text.
+  virtual std::unique_ptr<SampleReader> open_training(const std::filesystem::path& text) const { return open(text); }
   // The samples of a text that a model is asked about and that has no labels. For most formats open() can tell.
   virtual std::unique_ptr<SampleReader> open_requests(LineReader text) const { return open(std::move(text)); }
   // The samples of rows that a model of columns is asked about: a field for each of its Columns
@@ -89,10 +94,15 @@ Metadata encoder_metadata(const Encoding& options);
 Encoding encoder_options(const SafetensorsFile& state);
 StringTable encoder_labels(const SafetensorsFile& state);
 
-// The elements of a list whose length only the file knows; FormatError if it is missing or not a list of T.
-template <class T>
-std::span<const T> list_in(const SafetensorsFile& state, const std::string& name) {
-  return state.values<T>(name, {state.at(name).bytes.size() / sizeof(T)});
-}
+inline constexpr uint64_t kRecordsBetweenReports = 4096;  // of the progress of fitting
+inline constexpr const char* kTooManySamples = "more than 2^31 - 1 samples; divide the file";
+
+// What training text must have; otherwise `fail` gets the text of the error, and throws it at the last record.
+using Fail = std::function<void(const std::string&)>;
+void require_label_length(std::string_view label, const Fail& fail);
+void require_something(const LabelNames& labels, uint64_t features, uint64_t samples, const Encoding& options,
+                       const Fail& fail);
+// FormatError unless a state has features.
+void require_features(uint64_t features, const SafetensorsFile& state);
 
 }  // namespace modelet::shard

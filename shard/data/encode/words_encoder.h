@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "shard/data/encode/encoder.h"
-#include "shard/data/encode/string_table.h"
+#include "shard/data/encode/features/string_table.h"
 #include "shard/data/read/line_reader.h"
 
 namespace modelet::shard {

@@ -31,6 +31,11 @@ uint64_t separator_mask(const char* block, const Separates& separates) {
   return mask;
 }
 
+// White space as in fastText: also vertical tab, form feed and the zero byte.
+inline constexpr auto is_space = [](uint8_t c) {
+  return (c == ' ') | (static_cast<uint8_t>(c - '\t') <= '\r' - '\t') | (c == 0);
+};
+
 // Calls visit(std::string_view) for each word. `separates`: uint8_t -> bool without branches; true for the
 // zero byte.
 template <class Separates, class Visit>

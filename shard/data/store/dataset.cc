@@ -192,7 +192,7 @@ void prepare_training_data(const fs::path& text, Normalize normalize, const Enco
   FitProgress fitting;
   if (progress) fitting = [&](uint64_t bytes, double fraction) { progress(0, bytes, fraction); };
   const auto encoder = fit_encoder(known, text, fitting);
-  prepare_text(*encoder->open(text), encoder->state(), prepared, normalize, progress, existing);
+  prepare_text(*encoder->open_training(text), encoder->state(), prepared, normalize, progress, existing);
 }
 
 void prepare_data(const fs::path& text, Normalize normalize, std::span<const std::byte> encoder,

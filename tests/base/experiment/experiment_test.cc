@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/experiment/column_use.h"
 #include "base/experiment/reader.h"
 #include "base/rng.h"
 
@@ -121,8 +122,11 @@ void expect_spellings_of(const std::string& key) {
   for (const T value : all_values<T>()) {
     const std::string assignment = key + "=" + std::string(spelling(value));
     // A table has a label and a feature.
-    const bool table = assignment == "data.format=table";
-    const std::string text = table ? kData + "[table]\ncolumns = [\"label:click\", \"num:age\"]\n" : kData;
+    const std::string text = assignment == "data.format=table"
+                                 ? kData + "[table]\ncolumns = [\"label:click\", \"num:age\"]\n"
+                             : assignment == "data.format=columns"
+                                 ? kData + "[columns]\nclick = \"label\"\nage = \"number\"\n"
+                                 : kData;
     EXPECT_EQ(parse(text, {assignment}).*kSection.*kMember, value) << assignment;
   }
 }
@@ -144,6 +148,32 @@ TEST(Experiment, ChoicesAreReadAsSpelled) {
   expect_spellings_of<&E::exchange, &E::Exchange::gradient_codec>("exchange.gradient_codec");
 }
 
+TEST(Experiment, ColumnsHaveNamesOfTheirOwn) {
+  const std::string text = kData + "[columns]\n\"a b.\\\"c\\\\\" = \"number  bins=8\"\ny = \"target separator=pipe\"\n";
+  const Experiment e = parse(text, {"data.format=columns", "columns.shop=category min_count=3"});
+  const ColumnUses uses = column_uses(e.columns);
+  EXPECT_EQ(uses.at("a b.\"c\\"), (ColumnUse{.type = ColumnType::kNumber, .bins = 8}));
+  EXPECT_EQ(uses.at("y"), (ColumnUse{.type = ColumnType::kTarget, .separator = Delimiter::kPipe}));
+  EXPECT_EQ(to_text(uses.at("shop")), "category min_count=3");
+  EXPECT_EQ(parse(to_toml(e)).columns, e.columns);
+  EXPECT_EQ(parse_encoding(to_toml(encoding_of(e)), "state").columns, e.columns);
+  EXPECT_EQ(e.model.loss, Loss::kSoftmax);
+  EXPECT_EQ(parse(text, {"data.format=columns", "columns.y=label"}).model.loss, Loss::kSigmoid);
+  EXPECT_FALSE(parse(text, {"columns.y="}).columns.contains("y"));
+  const std::string columns = "data.format=columns";
+  const auto error = [&](const std::vector<std::string>& keys) { return error_of(text, keys); };
+  EXPECT_THAT(error({columns, "columns.z=colour"}),
+              HasSubstr("columns.z is 'colour', which has the unknown type 'colour'"));
+  EXPECT_THAT(error({columns, "columns.z=number bins=1"}), HasSubstr("needs a whole number of 2 to 1024 after bins="));
+  EXPECT_THAT(error({columns, "columns.z=number separator=pipe"}), HasSubstr("the option 'separator', which number"));
+  EXPECT_THAT(error({columns, "columns.z=category separator=dot"}), HasSubstr("unknown separator 'dot'"));
+  EXPECT_THAT(error({columns, "columns.z=target"}), HasSubstr("[columns] has 2 columns of type target"));
+  EXPECT_THAT(error({columns, "columns.z=label"}), HasSubstr("1 columns of type target and 1 of type label"));
+  EXPECT_THAT(error({columns, "columns.y=ignore"}), HasSubstr("0 columns of type target and 0 of type label"));
+  EXPECT_THAT(error_of(kData + "[columns]\ny = \"target\"\n", {columns}), HasSubstr("no column with features"));
+  EXPECT_THAT(error_of(kData + "[columns]\na.b = \"text\"\n"), HasSubstr("must be a string"));
+}
+
 TEST(Experiment, UnknownNamesSuggestTheNearest) {
   EXPECT_EQ(error_of(kData + "[train]\nepoch = 3\n"),
             "/runs/quickstart.toml:5: unknown key 'train.epoch'; did you mean 'train.epochs'?");
@@ -152,7 +182,7 @@ TEST(Experiment, UnknownNamesSuggestTheNearest) {
               HasSubstr(":1: unknown key 'epochs'; did you mean 'train.epochs'?"));
   EXPECT_THAT(error_of(kData + "[trian]\nepochs = 3\n"),
               HasSubstr(":4: unknown section 'trian'; did you mean 'train'?"));
-  EXPECT_THAT(error_of(kData + "[something]\n"), HasSubstr("known: data, text, csv, words, table, model"));
+  EXPECT_THAT(error_of(kData + "[something]\n"), HasSubstr("known: data, text, csv, words, table, columns, sessions, model"));
   EXPECT_THAT(error_of(kData + "[train]\nqqqqqqqqqqqq = 3\n"),
               HasSubstr("docs/experiment.md lists every key"));
   EXPECT_THAT(error_of(kData + "[train.more]\nepochs = 3\n"), HasSubstr("unknown key 'train.more'"));

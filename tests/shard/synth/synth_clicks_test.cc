@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "shard/data/encode/table_encoder.h"
+#include "shard/data/encode/columns_encoder.h"
 #include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
@@ -77,7 +77,7 @@ TEST(SynthClicks, FilesAreInCriteosLayoutAndTheTruthIsOfTheTestRows) {
   const TemporaryFolder folder;
   const ClickOptions options{.rows_train = 500, .rows_test = 800, .seed = 3};
   const ClickTruth truth = write_clicks(options, folder.path());
-  const auto encoder = TableEncoder::fit({.format = DataFormat::kCriteo}, folder / "train.tsv", {});
+  const auto encoder = ColumnsEncoder::fit({.format = DataFormat::kCriteo}, folder / "train.tsv", {});
   const auto reader = encoder->open(folder / "test.tsv");
   ClickGenerator generator(options.seed);
   std::vector<double> positives, negatives, additive_positives, additive_negatives;

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/experiment/table_layout.h"
 #include "base/rng.h"
-#include "shard/data/read/table_records.h"
+#include "shard/data/read/cells.h"
 #include "shard/data/read/xmc_reader.h"
 #include "tests/error_of.h"
 #include "tests/growth.h"
@@ -118,11 +117,9 @@ TEST(RequestTest, WorkIsLinearInTheColumns) {
     EXPECT_EQ(parse_request(a.question, shard::Columns(a.options), {}).queries.size(), 2u);
   }));
   EXPECT_TRUE(test::grows_linearly(200, asked, [](const Asked& a) {
-    const TableLayout layout = table_layout(a.options.table, a.options.format);
-    shard::TableRecords records(layout, true, 1024, shard::CsvReader(lines_of(a.table), {}),
-                                shard::LabelsIn::kOptional);
-    shard::TableRecord record;
-    EXPECT_TRUE(records.next(record));
+    shard::CellReader cells(shard::column_plan(a.options).columns, shard::ColumnsIn::kHeader,
+                            shard::CsvReader(lines_of(a.table), {}), shard::LabelsIn::kOptional);
+    EXPECT_TRUE(cells.next());
   }));
 }
 

@@ -11,7 +11,7 @@
 #include "base/array/aligned.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "shard/data/encode/ngrams.h"
+#include "shard/data/encode/features/ngrams.h"
 #include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
@@ -26,13 +26,11 @@ Encoding text_options(const std::string& toml = "") {
   return parse_encoding("[data]\nformat = \"text\"\n" + toml, "test");
 }
 
-Encoding csv_options(const std::string& toml) {
-  return parse_encoding("[data]\nformat = \"csv\"\n[csv]\n" + toml, "test");
+LineReader text_lines(const std::string& text) {
+  return {std::make_unique<std::stringbuf>(text, std::ios::in), "data.txt"};
 }
-
-std::unique_ptr<TextRecords> records_of(const Encoding& options, const std::string& text) {
-  return open_records(options, {std::make_unique<std::stringbuf>(text, std::ios::in), "data.txt"},
-                      LabelsIn::kRequired);
+TextRecords records_of(const Encoding& options, const std::string& text) {
+  return {options.text, text_lines(text)};
 }
 
 struct OwnedRecord {
@@ -42,19 +40,11 @@ struct OwnedRecord {
 
 std::vector<OwnedRecord> read_text(const Encoding& options, const std::string& text) {
   std::vector<OwnedRecord> result;
-  const auto records = records_of(options, text);
-  for (TextRecord record; records->next(record);)
+  TextRecords records = records_of(options, text);
+  for (TextRecord record; records.next(record);)
     result.push_back(
         {{record.labels.begin(), record.labels.end()}, {record.words.begin(), record.words.end()}});
   return result;
-}
-
-// As pandas writes a column of numbers when a value is missing.
-TEST(CsvRecords, AWholeNumberHasOneName) {
-  const Encoding options = csv_options("labels = 'l'\ntext = ['t', 'u']\nlabel_separator = 'pipe'");
-  EXPECT_EQ(
-      read_text(options, "l,t,u\n1.0| 2.0,3.0,1.0 x\n1e+16,,true\n"),
-      (std::vector<OwnedRecord>{{{"1", "2"}, {"3", "", "1.0", "x"}}, {{"10000000000000000"}, {"true"}}}));
 }
 
 std::string error_of(const Encoding& options, const std::string& text) {
@@ -67,13 +57,13 @@ std::string error_of(const Encoding& options, const std::string& text) {
 }
 
 std::unique_ptr<TextEncoder> fit_text(const Encoding& options, const std::string& text) {
-  return TextEncoder::fit(options, *records_of(options, text), {});
+  return TextEncoder::fit(options, records_of(options, text), {});
 }
 
-std::vector<OwnedSample> encode_text(const TextEncoder& encoder, const Encoding& options,
-                                     const std::string& text, uint64_t* unknown = nullptr) {
+std::vector<OwnedSample> encode_text(const TextEncoder& encoder, const std::string& text,
+                                     uint64_t* unknown = nullptr) {
   std::vector<OwnedSample> samples;
-  const auto reader = encoder.open(records_of(options, text));
+  const auto reader = encoder.open(text_lines(text));
   for (Sample sample; reader->next(sample);) samples.emplace_back(sample);
   if (unknown != nullptr) *unknown = reader->unknown_labels();
   return samples;
@@ -117,39 +107,6 @@ TEST(LabelledText, IsDetected) {
   EXPECT_EQ(format_of(folder / "a", any), DataFormat::kCsv);
 }
 
-TEST(Csv, ColumnsByNameAndNumber) {
-  const std::string text = "id,title,tags,body\n1,a title,x|y|,\"two\nlines, \"\"quoted\"\"\"\n2,,z,b\n";
-  const std::vector<OwnedRecord> expected = {{{"x", "y"}, {"a", "title", "", "two", "lines,", "\"quoted\""}},
-                                             {{"z"}, {"b"}}};
-  EXPECT_EQ(
-      read_text(csv_options("labels = \"tags\"\nlabel_separator = \"pipe\"\ntext = [\"title\", \"body\"]"),
-                text),
-      expected);
-  EXPECT_EQ(read_text(csv_options("labels = \"3\"\nlabel_separator = \"pipe\"\ntext = [\"2\", \"4\"]"), text),
-            expected);
-  EXPECT_EQ(
-      read_text(csv_options("labels = \"1\"\nlabel_separator = \"comma\"\ntext = [\"2\"]\nheader = false"),
-                "\"red, dark blue,\t\",a\n\" , red \",b\n"),
-      (std::vector<OwnedRecord>{{{"red", "dark blue"}, {"a"}}, {{"red"}, {"b"}}}));
-  EXPECT_EQ(read_text(csv_options("labels = \"1\"\ntext = [\"2\"]\nheader = false"), "a|b,c d\n,e\n"),
-            (std::vector<OwnedRecord>{{{"a|b"}, {"c", "d"}}, {{}, {"e"}}}));
-  EXPECT_EQ(read_text(csv_options("labels = \"1\"\ntext = [\"2\"]\ndelimiter = \"tab\""), "l\tt\nx\t\"y\n"),
-            (std::vector<OwnedRecord>{{{"x"}, {"\"y"}}}));
-}
-
-TEST(Csv, Errors) {
-  const auto options = csv_options("labels = \"tag\"\ntext = [\"text\"]");
-  EXPECT_THAT(error_of(options, ""), HasSubstr("empty"));
-  EXPECT_THAT(error_of(options, "tags,text\nx,y\n"),
-              HasSubstr("csv.labels: there is no column 'tag' among 2; did you mean 'tags'?"));
-  EXPECT_THAT(error_of(options, "tag,tag,text\nx,y,z\n"), HasSubstr("the header has the column 'tag' twice"));
-  EXPECT_EQ(read_text(csv_options("labels = \"2\"\ntext = [\"text\"]"), "tag,tag,text\nx,y,z\n"),
-            (std::vector<OwnedRecord>{{{"y"}, {"z"}}}));
-  EXPECT_THAT(error_of(csv_options("labels = \"3\"\ntext = [\"text\"]"), "tags,text\n"),
-              HasSubstr("no column '3'"));
-  EXPECT_THAT(error_of(csv_options("text = []"), "tags,text\n"), HasSubstr("must name the columns"));
-}
-
 TEST(Ngrams, OfWords) {
   const auto of = [](uint32_t n, const std::vector<std::string_view>& words) {
     return ngrams(text_options("[text]\nword_ngrams = " + std::to_string(n)), words);
@@ -185,14 +142,14 @@ TEST(TextEncoder, NumbersWhatTrainingHas) {
   const std::string train = "__label__x a a b\n__label__y __label__y a c\n__label__y b d __label__z\n";
   const auto encoder = fit_text(options, train);
   EXPECT_THAT(label_names(encoder->state(), "state"), ElementsAre("y", "x", "z"));  // 2, 1, 1 samples
-  const auto samples = encode_text(*encoder, options, train);
+  const auto samples = encode_text(*encoder, train);
   ASSERT_EQ(samples.size(), 3u);
   EXPECT_EQ(samples[0].features.size(), 2u);  // a and b occur in two samples, c and d in one
   EXPECT_THAT(samples[0].values, ::testing::UnorderedElementsAre(2, 1));
   EXPECT_THAT(samples[1].labels, ElementsAre(0u));
   EXPECT_THAT(samples[2].labels, ElementsAre(0u, 2u));
   uint64_t unknown = 0;
-  const auto test = encode_text(*encoder, options, "__label__new d __label__x e b\n\n", &unknown);
+  const auto test = encode_text(*encoder, "__label__new d __label__x e b\n\n", &unknown);
   EXPECT_EQ(unknown, 1u);
   EXPECT_THAT(test[0].labels, ElementsAre(1u));
   EXPECT_THAT(test[0].values, ElementsAre(1));
@@ -202,7 +159,7 @@ TEST(TextEncoder, NumbersWhatTrainingHas) {
 TEST(TextEncoder, WeighsByInverseFrequency) {
   const auto options = text_options("[text]\nweight = \"tfidf\"");
   const std::string train = "__label__x a a b\n__label__x a\n__label__x c\n";
-  const auto samples = encode_text(*fit_text(options, train), options, train);
+  const auto samples = encode_text(*fit_text(options, train), train);
   const float rare = static_cast<float>(1 + std::log(4.0 / 2)),
               common = static_cast<float>(1 + std::log(4.0 / 3));
   EXPECT_THAT(samples[0].values,
@@ -228,7 +185,7 @@ TEST(TextEncoder, EqualsABagOfStrings) {
     }
     text += line + "\n";
   }
-  const auto samples = encode_text(*fit_text(options, text), options, text);
+  const auto samples = encode_text(*fit_text(options, text), text);
   ASSERT_EQ(samples.size(), bags.size());
   std::map<std::string, std::set<uint32_t>> candidates;  // features that occur wherever the n-gram does
   for (size_t row = 0; row < bags.size(); ++row) {
@@ -322,7 +279,7 @@ TEST(TextEncoder, OddTextAsReadPlainly) {
     const std::vector<std::string> names = label_names(encoder->state(), "state");
     for (const std::string& text : {train, odd_text(2)}) {
       const std::vector<PlainRow> rows = plain_rows(options, text);
-      const std::vector<OwnedSample> got = encode_text(*encoder, options, text);
+      const std::vector<OwnedSample> got = encode_text(*encoder, text);
       ASSERT_EQ(got.size(), rows.size());
       for (size_t i = 0; i < rows.size(); ++i) {
         OwnedSample expected;
@@ -340,15 +297,14 @@ TEST(TextEncoder, OddTextAsReadPlainly) {
 }
 
 TEST(TextEncoder, StateRoundTrip) {
-  const auto options = csv_options(
-      "labels = \"1\"\ntext = [\"2\"]\nheader = false\n[text]\nweight = \"tfidf\"\nword_ngrams = 2");
-  const std::string train = "\"a,\nname\",one two three\nb,two two\n";
+  const auto options = text_options("[text]\nweight = \"tfidf\"\nword_ngrams = 2");
+  const std::string train = "__label__a one two three\n__label__b two two\n";
   const auto encoder = fit_text(options, train);
   const auto state = encoder->state();
   const TextEncoder restored(SafetensorsFile(state, "state"));
   EXPECT_EQ(restored.state(), state);
-  EXPECT_EQ(encode_text(restored, options, train), encode_text(*encoder, options, train));
-  EXPECT_THAT(label_names(state, "state"), ElementsAre("a,\nname", "b"));
+  EXPECT_EQ(encode_text(restored, train), encode_text(*encoder, train));
+  EXPECT_THAT(label_names(state, "state"), ElementsAre("a", "b"));
 }
 
 TEST(TextEncoder, RefusesTextThatTeachesNothing) {
@@ -374,7 +330,7 @@ TEST(TextEncoder, MutatedStates) {
   testing::restore_damaged(good, 5000, [&](const Encoder& encoder, std::span<const std::byte>) {
     const auto* text = dynamic_cast<const TextEncoder*>(&encoder);
     if (text == nullptr) return;
-    for (const OwnedSample& sample : encode_text(*text, options, train)) {
+    for (const OwnedSample& sample : encode_text(*text, train)) {
       EXPECT_TRUE(std::ranges::all_of(sample.values, [](float v) { return std::isfinite(v); }));
       EXPECT_TRUE(std::ranges::is_sorted(sample.features));
     }

@@ -1,4 +1,4 @@
-#include "shard/data/encode/ngrams.h"
+#include "shard/data/encode/features/ngrams.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,4 +1,4 @@
-#include "shard/data/encode/string_table.h"
+#include "shard/data/encode/features/string_table.h"
 
 #include <gtest/gtest.h>
 #include <xxhash.h>

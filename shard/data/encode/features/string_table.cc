@@ -1,4 +1,4 @@
-#include "shard/data/encode/string_table.h"
+#include "shard/data/encode/features/string_table.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,0 +1,55 @@
+// ColumnsEncoder: the records of a table -> samples (formats columns, csv, table and criteo). Each part of the features
+// is a ColumnFeatures with a range of ids of its own, one behind the other:
+//
+//   csv             one part: the words of csv.text
+//   table, criteo   one part: TableFeatures of table.columns
+//   columns         a part for each column, in the order of their names: text, category, number or date
+//
+// Labels are those of the column of targets, by name (csv, columns), or columns of 0 and 1, each a label with the
+// column's name. The state, besides that of every encoder (shard/data/encode/encoder.h), is that of the parts; with
+// several columns, names of tensors begin with the part's number from 0 and a dot.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "shard/data/encode/columns.h"
+#include "shard/data/encode/encoder.h"
+#include "shard/data/encode/features/column_features.h"
+#include "shard/data/encode/features/label_names.h"
+#include "shard/data/read/cells.h"
+
+namespace modelet::shard {
+
+class ColumnsEncoder : public Encoder {
+ public:
+  static std::unique_ptr<ColumnsEncoder> fit(const Encoding& options, const std::filesystem::path& text,
+                                             const FitProgress& progress);
+  static std::unique_ptr<ColumnsEncoder> fit(const Encoding& options, LineReader text, const FitProgress& progress);
+  explicit ColumnsEncoder(const SafetensorsFile& state);
+
+  std::vector<std::byte> state() const override;
+  using Encoder::open;
+  std::unique_ptr<SampleReader> open(LineReader text) const override;
+  std::unique_ptr<SampleReader> open_rows(CsvReader rows) const override;
+
+ private:
+  class Reader;
+
+  explicit ColumnsEncoder(const Encoding& options);
+  CellReader cells_of(LineReader text, LabelsIn labels) const;
+  std::string prefix_of(size_t part) const;
+  void number_parts();
+
+  Encoding options_;
+  ColumnPlan plan_;
+  std::vector<std::unique_ptr<ColumnFeatures>> parts_;
+  std::vector<uint32_t> bases_;  // [parts] where the ids of each begin
+  uint32_t features_ = 0;
+  LabelNames labels_;
+};
+
+}  // namespace modelet::shard

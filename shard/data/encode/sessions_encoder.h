@@ -1,0 +1,54 @@
+// SessionsEncoder: sessions -> samples that teach which item comes next (format sessions). A line is a session: items,
+// which are words, in their order. Items of the training text are labels, numbered by falling frequency; others are left
+// out. Training text has a sample for each item of a line after the first: what came before it -> the item. In other text
+// a line is one sample: its last item is the label. With a tab in a line, the items behind it are the labels and those
+// before it what came before, in all text. In a question (open_requests) a line has no label: all of it came before.
+// Features of what came before; the newest item is item 0:
+//
+//   place * items + item               the item at each of the last sessions.positions places
+//   positions * items + item           each of the last sessions.window items: the sum of decay ^ place
+//   behind these, for each bucket      each of the last sessions.pairs pairs of neighbours, hashed
+//
+// State, besides that of every encoder (shard/data/encode/encoder.h): known (features/known_buckets.h), of pairs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "shard/data/encode/encoder.h"
+#include "shard/data/encode/features/known_buckets.h"
+#include "shard/data/encode/features/label_names.h"
+
+namespace modelet::shard {
+
+class SessionsEncoder : public Encoder {
+ public:
+  static std::unique_ptr<SessionsEncoder> fit(const Encoding& options, const std::filesystem::path& text,
+                                              const FitProgress& progress);
+  static std::unique_ptr<SessionsEncoder> fit(const Encoding& options, LineReader text, const FitProgress& progress);
+  explicit SessionsEncoder(const SafetensorsFile& state);
+
+  std::vector<std::byte> state() const override;
+  using Encoder::open;
+  std::unique_ptr<SampleReader> open(LineReader text) const override;
+  std::unique_ptr<SampleReader> open_training(const std::filesystem::path& text) const override;
+  std::unique_ptr<SampleReader> open_training(LineReader text) const;
+  std::unique_ptr<SampleReader> open_requests(LineReader text) const override;
+
+ private:
+  class Reader;
+  // What the items of a line are samples of.
+  enum class Samples { kOfEachItem, kOfLastItem, kOfAll };
+
+  explicit SessionsEncoder(const Encoding& options);
+  void number_features(const std::string& origin);
+
+  Encoding options_;
+  LabelNames items_;
+  KnownBuckets pairs_;
+  uint32_t features_ = 0;
+};
+
+}  // namespace modelet::shard

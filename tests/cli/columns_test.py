@@ -1,0 +1,87 @@
+"""A table of mixed columns from its file to answers: `modelet train orders.csv --target product`."""
+import json
+import random
+import unittest
+
+from programs import ProgramTest, finished
+
+SHOPS, KINDS = ["North Street", "South Road", "West End"], ["lamp", "chair", "table"]
+
+
+def orders(rows, seed):
+    """Which product is bought follows from shop, kind and price together: no column tells it alone."""
+    draw = random.Random(seed)
+    lines = ["id,title,shop,price,day,tags,product"]
+    for number in range(rows):
+        shop, kind, dear = draw.randrange(3), draw.randrange(3), draw.randrange(2)
+        price = draw.uniform(1, 40) + 60 * dear
+        product = (shop + kind) % 3 + 3 * ((shop + dear) % 2)
+        title = f"a {draw.choice(['fine', 'small', 'new', 'used'])} {KINDS[kind]} of colour {draw.randrange(500)}"
+        shown = "" if draw.randrange(20) == 0 else f"2026-{draw.randrange(1, 13):02}-{draw.randrange(1, 29):02}"
+        lines.append(f'{number},"{title}",{SHOPS[shop]},{price:.2f},{shown},{draw.choice("abc")}|{draw.choice("abc")},P{product}')
+    return "\n".join(lines) + "\n"
+
+
+class Columns(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.folder / "orders.csv").write_text(orders(4000, 1))
+        (cls.folder / "later.csv").write_text(orders(300, 2))
+
+    def test_from_a_table_to_answers(self):
+        program = self.modelet("train", "orders.csv", "--target", "product", "--out", "run", "--json", "--threads", "1")
+        (recipe,) = program.events("recipe")
+        chosen = {each["key"]: each["value"] for each in recipe["chosen"]}
+        uses = {key.removeprefix("columns."): value for key, value in chosen.items() if key.startswith("columns.")}
+        self.assertEqual(uses, {"id": "ignore", "title": "text", "shop": "category", "price": "number", "day": "date",
+                                "tags": "category separator=pipe", "product": "target"})
+        self.assertEqual(chosen["data.format"], "columns")
+        self.assertIn("held out for the test: 400 of 4000 records", program.stderr)
+        self.assertIn("columns.price = number", program.stderr)
+        self.assertIn('"price" = "number"', (self.folder / "run/experiment.toml").read_text())
+        self.assertGreater(finished(program)["p_at_1"], 0.8)  # the best column alone gives 0.33
+        # The held-out records and the others are those of the file.
+        train, test = ((self.folder / "run/data" / name).read_text().splitlines() for name in ("train.csv", "test.csv"))
+        self.assertEqual(sorted(train[1:] + test[1:]), sorted((self.folder / "orders.csv").read_text().splitlines()[1:]))
+        # The file of the run repeats it, and answers come from tables with and without the labels.
+        (evaluated,) = self.modelet("eval", "run", "later.csv", "--json").events()
+        self.assertGreater(evaluated["p_at_1"], 0.8)
+        lines = (self.folder / "later.csv").read_text().splitlines()
+        (self.folder / "without.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in lines) + "\n")
+        answers = [self.modelet("predict", "run", file, "--k", "1").stdout for file in ("later.csv", "without.csv")]
+        self.assertEqual(*answers)
+        self.assertEqual(len(answers[0].splitlines()), 300)
+
+    def test_given_columns_stay(self):
+        program = self.modelet("train", "orders.csv", "later.csv", "--target", "product", "--out", "given", "--json", "--trial-share", "0",
+                               "--set", "train.epochs=1", "--set", "columns.price=ignore", "--set", "columns.shop=text")
+        (recipe,) = program.events("recipe")
+        chosen = {each["key"] for each in recipe["chosen"]}
+        self.assertFalse({"columns.price", "columns.shop"} & chosen)
+        text = (self.folder / "given/experiment.toml").read_text()
+        self.assertIn('"shop" = "text"  # given', text)
+
+    def test_describe(self):
+        described = json.loads(self.modelet("data", "describe", "orders.csv", "--target", "product", "--json").stdout)
+        columns = {column["name"]: column for column in described["columns"]}
+        self.assertEqual(described["records"], 4000)
+        self.assertEqual(columns["shop"]["distinct"], 3)
+        self.assertEqual(columns["product"]["use"], "target")
+        self.assertGreater(columns["day"]["missing"], 100)
+        self.assertIn("category separator=pipe", self.modelet("data", "describe", "orders.csv").stdout)
+
+    def test_errors(self):
+        self.assert_refused(2, ["there is no column 'produkt'", "did you mean 'product'?"], "modelet", "train", "orders.csv", "--target", "produkt")
+        (self.folder / "few.csv").write_text("a,y\n1,2\n")
+        self.assert_refused(2, "too few to hold out a tenth", "modelet", "train", "few.csv", "--target", "y")
+        self.assert_refused(2, "--target is for data.format = columns", "modelet", "train", "orders.csv", "--target", "product",
+                            "--set", "data.format=csv")
+        wrong = self.folder / "wrong.csv"
+        wrong.write_text(orders(60, 3) + '7,"a title",North Street,dear,,a,P1\n')
+        self.assert_refused(1, "wrong.csv:62: column 'price': expected a number", "modelet", "train", "orders.csv", "wrong.csv",
+                            "--target", "product", "--set", "train.epochs=1", "--trial-share", "0")
+
+
+if __name__ == "__main__":
+    unittest.main()
