@@ -56,7 +56,6 @@ class ChangedRun {
   const Experiment& experiment() const { return checkpoint_.index().experiment; }
   const DataShape& shape() const { return checkpoint_.index().shape; }
   shard::Network& network() { return *network_; }
-  ThreadPool& pool() { return pool_; }
   std::span<const std::byte> encoder() const { return encoder_; }
   // Of a model with an encoder: how it reads text.
   Encoding encoding() const { return shard::encoder_options(shard::SafetensorsFile(encoder_, run_.string())); }
@@ -234,6 +233,11 @@ ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const Ad
   if (given.labels() <= known)
     throw UsageError(fmt::format("{}: has no label that the model in {} does not have", samples.string(), path.string()));
   const uint64_t added = given.labels() - known;
+  const std::vector<uint32_t> counts = shard::count_labels(given);
+  const auto without = static_cast<uint64_t>(std::count(counts.begin() + static_cast<std::ptrdiff_t>(known), counts.end(), 0u));
+  if (without > added / 2)  // each would cost a neuron
+    throw UsageError(fmt::format("{}: {} of its {} new labels have no sample; does its header count too many labels?",
+                                 samples.string(), without, added));
 
   const TemporaryFolder folder("labels");
   const fs::path file = folder.path() / "samples.mlt";
@@ -241,8 +245,6 @@ ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const Ad
   const bool competing = run.experiment().model.loss == Loss::kSoftmax;
   const auto is_new = [known](uint32_t label) { return label >= known; };
   const Mixed mixed = mix(given, background ? &*background : nullptr, competing, is_new, file);
-  if (mixed.samples == 0)
-    throw UsageError(fmt::format("{}: no sample has one of the {} new labels", samples.string(), added));
   const shard::Dataset mixture = shard::Dataset::open(file);
   const auto fresh = neurons_of_new_labels(run.checkpoint(), run.network(), mixture, options.progress);
   shard::Network* const parts[] = {&run.network(), fresh.get()};

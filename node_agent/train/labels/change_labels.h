@@ -1,12 +1,13 @@
-// Labels that come, go, get other names or are corrected, of a model that is not trained again. Each change is a new checkpoint of the run,
-// one step after its newest one: a server that serves the run loads it, and the checkpoint before stays.
+// Labels that come, go, get other names or are corrected, of a model that is not trained again. Each change is a new checkpoint
+// of the run, one step after its newest one: a server that serves the run loads it, and the checkpoint before stays.
 //
 // A new label gets a neuron of its own. It is known at once by its mean sample: by the direct path, if the model has one, and by
 // the mean of the neurons of those labels that the model takes its samples for. Then its neuron and its linear classifier are
-// fitted, with samples of the training data as negatives. Nothing else of the model changes, so the scores of other labels stay
-// as they were to the bit. The numbers of labels stay, too: new ones get the next numbers, and removed ones keep theirs.
+// fitted, with samples of the training data as negatives. Nothing else of the model changes, so other labels keep their scores.
+// The numbers of labels stay, too: new ones get the next numbers, and removed ones keep theirs.
 //
-// Functions without state; each holds the lock of the run's folder while it works, and needs memory for the model twice.
+// Functions without state; each holds the lock of the run's folder while it works, and needs memory for the model twice, with a
+// softmax three times.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ struct ChangedLabels {
 ChangedLabels add_labels(const std::filesystem::path& run, const std::filesystem::path& samples, const AddOptions& options);
 
 // Corrects the model with samples of labels that it has: the neurons and classifiers of these labels alone are fitted again, with
-// the samples, each as often as kTimes others, and as in AddOptions with some of the training data, so that what they have
+// the samples, each as often as eight others, and as in AddOptions with some of the training data, so that what they have
 // learned before is not forgotten. Other labels keep their scores. UsageError if the samples have no label that the model has,
 // or if there are no samples of the training.
 ChangedLabels learn(const std::filesystem::path& run, const std::filesystem::path& samples, const AddOptions& options);
