@@ -23,7 +23,7 @@ import subprocess
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,9 +59,13 @@ def _write_key(folder: Folder, name: str, text: str) -> str:
     return str(file)
 
 
-def _is_draining(node: str) -> bool:
-    """Whether Ray knows that a node will go away. Ray has no public way to ask."""
-    return node in ray._private.state.state.get_draining_nodes()
+def _draining_nodes() -> Callable[[], Mapping[str, int]] | None:
+    """The question to Ray which nodes will go away; None: this Ray does not say. Ray has no public way to ask: its own trainer
+    asks in this way, too.
+    """
+    with contextlib.suppress(AttributeError):
+        return ray._private.state.state.get_draining_nodes
+    return None
 
 
 class _Agent:
@@ -83,10 +87,12 @@ class _Agent:
         return self._name  # what Ray writes before each line of the actor's output, which is its agent's
 
     def _watch(self) -> None:
-        node = ray.get_runtime_context().get_node_id()
+        node, draining_nodes = ray.get_runtime_context().get_node_id(), _draining_nodes()
+        if draining_nodes is None:
+            print(f"Ray {ray.__version__} does not say which machines it is draining: the agent stays until its machine is gone", flush=True)
         while self._is_at_work():
             with contextlib.suppress(Exception):  # Ray's head does not answer now: it is asked again
-                if not self._leaving and _is_draining(node):
+                if draining_nodes is not None and not self._leaving and node in draining_nodes():
                     print("Ray is draining this machine: the agent leaves", flush=True)
                     self._leaving = True
                     self._program.terminate()

@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import time
 import warnings
@@ -168,6 +169,31 @@ def test_an_agent_leaves_a_draining_machine_and_says_so_in_rays_logs(cluster, te
     logs = [file.read_text(errors="replace") for file in pathlib.Path(ray._private.worker._global_node.get_logs_dir_path()).glob("worker-*")]
     assert any("Ray is draining this machine" in log for log in logs)
     assert any("agent info" in log for log in logs)
+
+
+class ProgramThatEnds:
+    """An agent's process that ends after some looks at it. Its actor has been told to leave by then."""
+
+    def __init__(self, agent, looks):
+        self.agent, self.looks = agent, looks
+
+    def wait(self, timeout):
+        self.looks -= 1
+        if self.looks > 0:
+            raise subprocess.TimeoutExpired("modelet-agent", timeout)
+        self.agent._leaving = True
+
+    def terminate(self):
+        raise AssertionError("nobody has asked it to leave")
+
+
+def test_a_ray_that_does_not_say_which_machines_drain_is_used_all_the_same(cluster, monkeypatch, capsys):
+    assert isinstance(modelet.ray._draining_nodes()(), dict)
+    monkeypatch.delattr(type(ray._private.state.state), "get_draining_nodes")
+    agent = object.__new__(modelet.ray._Agent)
+    agent._leaving, agent._program = False, ProgramThatEnds(agent, looks=3)
+    agent._watch()
+    assert capsys.readouterr().out.count("does not say which machines it is draining") == 1
 
 
 def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
