@@ -1,5 +1,8 @@
-"""experiments/bench: P@k, tables and plots of the comparison with peers, what it keeps, and Modelet as a contestant on a made set. Installs nothing."""
+"""experiments/bench: P@k, tables and plots of the comparison with peers, what it keeps, and Modelet as a contestant on a made set; session
+neighbours of experiments/baselines. Installs nothing."""
+import collections
 import json
+import math
 import os
 import pathlib
 import random
@@ -50,6 +53,57 @@ def record(contestant, points, repeat=1, data_set="tiny", **more):
     return {"set": data_set, "contestant": contestant, "title": peers.CONTESTANTS[contestant].title, "repeat": repeat, "threads": 2, "at": "2026-11-23 12:00:00",
             "fingerprint": "x", "points": [dict(zip(("train_seconds", "predict_seconds", "p_at_1", "p_at_3", "p_at_5"), point)) for point in points],
             "peak_rss_bytes": 5e8, "model_bytes": 2e7, "system": "x", "wall_seconds": 1.0, "others_share": 0.0, **more}
+
+
+def neighbours_by_brute_force(sessions, before, settings):
+    """Items with positive scores, best first. As experiments/baselines/session_neighbours.py, one pair of sessions at a time."""
+    if settings["method"] == "own":
+        return list(dict.fromkeys(reversed(before)))
+    names = list(dict.fromkeys(item for session in sessions for item in session))
+    last = {item: at for at, item in enumerate(before, 1)}
+    weights = {}
+    for number, session in enumerate(sessions):
+        common = [item for item in last if item in session]
+        if not common:
+            continue
+        weight = sum(math.exp((last[item] - len(before)) / settings["recency"]) if settings["method"] == "stan" else last[item] / len(before) for item in common)
+        weights[number] = weight / math.sqrt(len(last) * len(session)), max(common, key=last.get)
+    scores = collections.Counter()
+    for number, (weight, star) in weights.items():
+        session = sessions[number]
+        at = max(place for place, item in enumerate(session) if item == star)
+        for place, item in enumerate(session):
+            if settings["method"] == "stan":
+                scores[item] += weight * math.exp(-abs(place - at) / settings["spread"])
+            else:
+                rarity = math.log(len(sessions) / sum(item in each for each in sessions)) if settings["idf"] else 1
+                scores[item] += weight * max(1 - 0.1 * (len(before) - last[star]), 0) * rarity
+    return sorted((item for item in scores if scores[item] > 1e-12), key=lambda item: (-round(scores[item], 9), names.index(item)))
+
+
+class SessionNeighbours(unittest.TestCase):
+    def test_against_brute_force(self):
+        rng = random.Random(3)
+        items = [f"i{number}" for number in range(30)]
+        sessions = [[rng.choice(items) for _ in range(rng.randrange(1, 9))] for _ in range(80)]  # fewer than the neighbours that are kept
+        test = [([rng.choice([*items, "new"]) for _ in range(rng.randrange(1, 9))], rng.choice(items)) for _ in range(60)]
+        with tempfile.TemporaryDirectory() as folder:
+            train_file, test_file = pathlib.Path(folder) / "train.txt", pathlib.Path(folder) / "test.txt"
+            train_file.write_text("".join(" ".join(session) + "\n" for session in sessions))
+            test_file.write_text("".join(" ".join(before) + f"\t{target}\n" for before, target in test))
+            lines = subprocess.run(["/usr/bin/python3", ROOT / "experiments/baselines/session_neighbours.py", "--train", train_file, "--test", test_file,
+                                    "--k", "20"], check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout.splitlines()
+        tested = [result for result in map(json.loads, lines) if result["event"] == "tested"]
+        self.assertEqual([result["method"] for result in tested], ["own", "vsknn", "stan"])
+        for settings in tested:
+            hits = reciprocal = 0
+            for before, target in test:
+                best = neighbours_by_brute_force(sessions, [item for item in before if item in items], settings)[:20]
+                if target in best:
+                    hits += 1
+                    reciprocal += 1 / (best.index(target) + 1)
+            self.assertAlmostEqual(settings["recall_at_20"], hits / len(test), msg=str(settings))
+            self.assertAlmostEqual(settings["mrr_at_20"], reciprocal / len(test), delta=1e-4, msg=str(settings))  # rounding may change the order of equal scores
 
 
 class Precision(unittest.TestCase):
