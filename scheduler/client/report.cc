@@ -120,7 +120,7 @@ std::string of_total(uint64_t done, uint64_t total) {
 
 std::string figure_title(const std::string& name) {
   static const std::pair<const char*, const char*> titles[] = {
-      {"p", "P"}, {"ndcg", "nDCG"}, {"psp", "PSP"}, {"auc", "AUC"}, {"log_loss", "log-loss"}};
+      {"p", "P"}, {"ndcg", "nDCG"}, {"mrr", "MRR"}, {"psp", "PSP"}, {"auc", "AUC"}, {"log_loss", "log-loss"}};
   const size_t at = name.find("_at_");
   std::string title = name.substr(0, at);
   for (const auto& [word, shown] : titles)

@@ -85,7 +85,7 @@ void Metrics::add_ranking(std::span<const uint32_t> truth, std::span<const uint3
     double gain = 0;
     for (size_t i = 0; i < ks_[q]; ++i) {
       if (!std::binary_search(truth.begin(), truth.end(), best[i])) continue;
-      ++hits;
+      if (hits++ == 0) sums.reciprocal_rank += 1 / static_cast<double>(i + 1);
       gain += discounted_[i + 1] - discounted_[i];
       if (propensities) sums.psp += inverse_propensities_[best[i]];
     }
@@ -122,6 +122,7 @@ std::vector<Figure> Metrics::figures() const {
   });
   add("ndcg", [&](const Sums& s, size_t) { return s.ndcg / samples; });
   add("recall", [&](const Sums& s, size_t) { return s.recall / samples; });
+  add("mrr", [&](const Sums& s, size_t) { return s.reciprocal_rank / samples; });
   if (!inverse_propensities_.empty())
     add("psp", [&](const Sums& s, size_t) { return s.best_psp > 0 ? s.psp / s.best_psp : 0; });
   if (all_labels_ > 0) {

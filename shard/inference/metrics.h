@@ -3,6 +3,7 @@
 //   p_at_K       precision: share of the K best labels that are right
 //   ndcg_at_K    normalised discounted cumulative gain: hits weigh 1 / log(1 + rank), over the best possible
 //   recall_at_K  share of the sample's labels that are among the K best
+//   mrr_at_K     mean reciprocal rank: 1 / the rank of the best label that is right; 0 if none of the K best is
 //   psp_at_K     propensity-scored precision (Jain, Prabhu, Varma, KDD 2016): hits weigh the more, the rarer
 //                the label is in train; over the best possible
 //   auc          area under the ROC curve over all (sample, label) pairs; ties count half
@@ -70,7 +71,7 @@ class Metrics {
   uint64_t samples_ = 0;
   struct Sums {
     uint64_t hits = 0;
-    double ndcg = 0, recall = 0, psp = 0, best_psp = 0;
+    double ndcg = 0, recall = 0, reciprocal_rank = 0, psp = 0, best_psp = 0;
   };
   std::vector<Sums> sums_;           // one for each k
   std::vector<float> best_weights_;  // scratch: inverse propensities of a sample's labels

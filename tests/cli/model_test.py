@@ -253,15 +253,17 @@ class Model(ProgramTest):
         for a, b, figures in ((0.55, 1.5, end), (0.6, 2.6, line)):
             weight = [1 + (math.log(len(train)) - 1) * (b + 1) ** a * (counts[label] + b) ** -a for label in range(LABELS)]
             for k in (1, 3, 5):
-                psp = best_psp = ndcg = recall = 0
+                psp = best_psp = ndcg = recall = mrr = 0
                 for labels, best in zip(truth, predicted):
                     hits = [rank for rank, label in enumerate(best[:k]) if label in labels]
                     psp += sum(weight[best[rank]] for rank in hits)
                     best_psp += sum(sorted((weight[label] for label in labels), reverse=True)[:k])
                     ndcg += sum(1 / math.log2(rank + 2) for rank in hits) / sum(1 / math.log2(i + 2) for i in range(min(k, len(labels))))
                     recall += len(hits) / len(labels)
+                    mrr += 1 / (hits[0] + 1) if hits else 0
                 self.assertAlmostEqual(figures[f"ndcg_at_{k}"], ndcg / TEST_ROWS, places=9)
                 self.assertAlmostEqual(figures[f"recall_at_{k}"], recall / TEST_ROWS, places=9)
+                self.assertAlmostEqual(figures[f"mrr_at_{k}"], mrr / TEST_ROWS, places=9)
                 self.assertAlmostEqual(figures[f"psp_at_{k}"], psp / best_psp, places=6)
 
     def test_chosen_metrics(self):

@@ -38,7 +38,7 @@ class Train(ProgramTest):
         self.assertEqual([("p_at_1" in event) for event in run.events("epoch")], [False, True, False, True, True])
 
         last = events[-1]
-        figures = {f"{name}_at_{k}" for name in ("p", "ndcg", "recall", "psp") for k in (1, 3, 5)}
+        figures = {f"{name}_at_{k}" for name in ("p", "ndcg", "recall", "mrr", "psp") for k in (1, 3, 5)}
         self.assertEqual(set(last), {"event", "time", "train_seconds", "samples_per_second", "steps", "bytes_sent_per_node_per_step",
                                      "peak_rss_bytes", "checkpoint"} | figures)
         self.assertEqual(last["steps"], steps)

@@ -35,6 +35,8 @@ def figures(truth, scores, counts, a, b):
         dcg, best = (hits * discount)[:, :k].sum(axis=1), (ideal * discount)[:, :k].sum(axis=1)
         result[f"ndcg_at_{k}"] = np.divide(dcg, best, out=np.zeros(SAMPLES), where=best > 0).mean()
         result[f"recall_at_{k}"] = (hits[:, :k].sum(axis=1) / np.maximum(labels_of, 1)).mean()
+        first = np.where(hits[:, :k].any(axis=1), hits[:, :k].argmax(axis=1) + 1, np.inf)
+        result[f"mrr_at_{k}"] = (1 / first).mean()
         result[f"psp_at_{k}"] = gains[:, :k].mean() / best_gains[:, :k].mean()
     positive, negative = scores[truth == 1], scores[truth == 0]
     difference = positive[:, None] - negative[None, :]

@@ -109,7 +109,7 @@ class Input {
   uint64_t samples_ = 0, labels_ = 0;
 };
 
-const std::vector<std::string> kMetricNames = {"p", "ndcg", "recall", "psp", "auc", "log_loss"};
+const std::vector<std::string> kMetricNames = {"p", "ndcg", "recall", "mrr", "psp", "auc", "log_loss"};
 
 bool asked_for(const ModelOptions& options, const std::string& metric) {
   return options.metrics.empty() || std::ranges::count(options.metrics, metric) > 0;
@@ -132,8 +132,8 @@ shard::Metrics make_metrics(const shard::Model& model, const ModelOptions& optio
   if ((named("auc") || named("log_loss")) && !auc)
     throw UsageError(fmt::format(
         "auc and log_loss need the scores of all labels, comparable over samples: they exist for sigmoid "
-        "models (model.loss) of at most {} labels, without --sparse. For wide outputs use p, ndcg, recall "
-        "and psp",
+        "models (model.loss) of at most {} labels, without --sparse. For wide outputs use p, ndcg, recall, "
+        "mrr and psp",
         shard::kMostLabelsForAuc));
   return {options.ks, shard::inverse_propensities(counts, model.shape().train_rows, propensities),
           auc && (asked_for(options, "auc") || asked_for(options, "log_loss")) ? labels : 0};

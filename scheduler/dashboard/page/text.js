@@ -66,7 +66,7 @@ export function clockText(time) {
 
 // "P@5" of "p_at_5", as in figure_title of the programs.
 export function figureTitle(name) {
-  const titles = {p: 'P', ndcg: 'nDCG', psp: 'PSP', auc: 'AUC', log_loss: 'log-loss'};
+  const titles = {p: 'P', ndcg: 'nDCG', mrr: 'MRR', psp: 'PSP', auc: 'AUC', log_loss: 'log-loss'};
   const at = name.indexOf('_at_');
   const word = at < 0 ? name : name.slice(0, at);
   const title = titles[word] ?? word;

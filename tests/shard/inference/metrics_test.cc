@@ -69,7 +69,7 @@ TEST(MetricsTest, OnlyWhatWasAskedFor) {
   Metrics metrics({2, 4}, {}, 0);
   EXPECT_EQ(metrics.depth(), 4u);
   const auto figures = named(metrics);
-  EXPECT_EQ(figures.size(), 6u) << "p, ndcg, recall";
+  EXPECT_EQ(figures.size(), 8u) << "p, ndcg, recall, mrr";
   for (const auto& [name, value] : figures) EXPECT_EQ(value, 0) << name << ", nothing added";
   EXPECT_EQ(Metrics({2}, {}, 30).depth(), 30u);
 }
@@ -83,6 +83,7 @@ TEST(MetricsTest, UnfilledPlacesAreMisses) {
   const auto figures = named(metrics);
   EXPECT_DOUBLE_EQ(figures.at("p_at_3"), 1.0 / 3);
   EXPECT_DOUBLE_EQ(figures.at("recall_at_3"), 0.5);
+  EXPECT_DOUBLE_EQ(figures.at("mrr_at_3"), 1);
   EXPECT_DOUBLE_EQ(figures.at("psp_at_3"), 0.5);
 }
 
