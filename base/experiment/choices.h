@@ -76,6 +76,12 @@ constexpr auto spellings(TowerLabels) {
 enum class Privacy { kSums, kRows };
 constexpr auto spellings(Privacy) { return std::to_array<std::string_view>({"sums", "rows"}); }
 
+// What replicas make of the mean of their changes (node_agent/replicas/mean_rule.h).
+enum class MeanRule { kAverage, kProx, kAdam, kMomentum };
+constexpr auto spellings(MeanRule) {
+  return std::to_array<std::string_view>({"average", "prox", "adam", "momentum"});
+}
+
 enum class WordsTask { kSkipgram, kNext };
 constexpr auto spellings(WordsTask) { return std::to_array<std::string_view>({"skipgram", "next"}); }
 

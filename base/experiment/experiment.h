@@ -167,6 +167,14 @@ struct Experiment {
     uint32_t min_nodes = 1;       // a run that has lost nodes waits rather than go on with fewer
     uint32_t max_nodes = 0;       // most nodes that a run grows to; 0: as many as it began with
     uint32_t snapshot_every = 0;  // steps between two snapshots; 0: as often as a budget allows
+    // What the replicas make of the mean of their changes (node_agent/replicas/mean_rule.h):
+    MeanRule rule = MeanRule::kAverage;
+    float rule_rate = 0;         // adam, momentum: of a step; 0: 0.01 and 0.7
+    float rule_momentum = 0.9f;  // adam, momentum
+    float rule_beta2 = 0.99f;    // adam
+    float rule_epsilon = 1e-3f;  // adam
+    float proximal = 0.01f;      // prox: factor of the distance to the weights that all agreed on
+    float largest_change = 0;    // norm of what a round may change a row by; 0: no bound
     // Of a run with private data (is_private()), in which each replica is an owner:
     Privacy privacy = Privacy::kSums;  // what an owner sends of a round
     uint32_t most_samples = 0;         // of an owner that count for its weight in the mean; 0: no limit

@@ -640,6 +640,39 @@ constexpr Field kCluster[] = {
          "as many; 0: as often as 1 % of the time and 10 % of the links allow, or, with several replicas, "
          "3200",
      .high = 1e9},
+    {.key = "cluster.rule",
+     .target = at<&E::cluster, &E::Cluster::rule>,
+     .meaning =
+         "several replicas: what becomes of the mean of their changes; average: it is added (FedAvg); prox: the same, and "
+         "each step of a replica pulls it back to what all agreed on (FedProx); adam: it is the gradient of an Adam step "
+         "(FedAdam); momentum: of a step with Nesterov's momentum (DiLoCo)"},
+    {.key = "cluster.rule_rate",
+     .target = at<&E::cluster, &E::Cluster::rule_rate>,
+     .meaning = "adam, momentum: learning rate of that step; 0: 0.01 for adam, 0.7 for momentum",
+     .high = 1e3},
+    {.key = "cluster.rule_momentum",
+     .target = at<&E::cluster, &E::Cluster::rule_momentum>,
+     .meaning = "adam, momentum: decay of the mean of earlier rounds",
+     .high = 0.9999},
+    {.key = "cluster.rule_beta2",
+     .target = at<&E::cluster, &E::Cluster::rule_beta2>,
+     .meaning = "adam: decay of the mean of squares",
+     .high = 0.9999},
+    {.key = "cluster.rule_epsilon",
+     .target = at<&E::cluster, &E::Cluster::rule_epsilon>,
+     .meaning = "adam: added to the root of the mean of squares",
+     .low = 1e-12,
+     .high = 1},
+    {.key = "cluster.proximal",
+     .target = at<&E::cluster, &E::Cluster::proximal>,
+     .meaning = "prox: how strongly a replica is pulled back; a step with learning rate r divides its distance by 1 + r x this",
+     .high = 1e6},
+    {.key = "cluster.largest_change",
+     .target = at<&E::cluster, &E::Cluster::largest_change>,
+     .meaning =
+         "several replicas: the largest norm of what a replica may change a row by between two synchronisations; more is "
+         "shortened, and counted; 0: no bound",
+     .high = 1e6},
     {.key = "cluster.privacy",
      .target = at<&E::cluster, &E::Cluster::privacy>,
      .meaning =

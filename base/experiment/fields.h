@@ -37,7 +37,7 @@ using NamedTexts = std::map<std::string, std::string>;
 using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
                             std::vector<std::string>*, NamedTexts*, Normalize*, Precision*, DataFormat*, TextWeight*,
                             WordsTask*, Delimiter*, Loss*, SamplingMode*, RetrievalKind*, HashFamilyKind*, TowerLabels*,
-                            OptimizerKind*, ScheduleKind*, CodecKind*, Privacy*>;
+                            OptimizerKind*, ScheduleKind*, CodecKind*, Privacy*, MeanRule*>;
 
 // What a string field holds. kRequiredData: a path, or private:NAME (is_private() in base/experiment/experiment.h).
 enum class Text { kNone, kPath, kRequiredPath, kRequiredData, kWord, kColumn };

@@ -16,6 +16,16 @@ uint64_t optimizer_values_per_parameter(OptimizerKind kind) {
   return kValues[kind];
 }
 
+uint64_t rule_values_per_parameter(MeanRule rule) {
+  static constexpr ByChoice<MeanRule, uint64_t> kValues({
+      {MeanRule::kAverage, 0},
+      {MeanRule::kProx, 0},
+      {MeanRule::kAdam, 2},
+      {MeanRule::kMomentum, 1},
+  });
+  return kValues[rule];
+}
+
 uint64_t value_bytes(LayerKind kind, Precision precision) {
   const bool exact = kind == LayerKind::kHidden || precision == Precision::kFp32;
   return exact ? sizeof(float) : sizeof(Bf16);
@@ -38,6 +48,7 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
     // in its mean. Then sets of rows, one bit per row, for every replica: as they are kept and as
     // they travel.
     bytes += rows * (cols * value + beside + sizeof(float));
+    bytes += rule_values_per_parameter(experiment.cluster.rule) * rows * (cols * sizeof(float) + beside);
     bytes += (2 * replicas + 2) * rows / 8;
   }
   if (modelet.kind != LayerKind::kOutput) return bytes;
@@ -93,14 +104,17 @@ uint64_t sync_buffer_bytes(const ModeletSpec& modelet, const Experiment& experim
   const auto segments = [&, cols = cols](uint64_t count, uint64_t vectors) {
     return count * segment_rows * (vectors * cols + kNumbersOfRow) * sizeof(float);
   };
+  const uint64_t state = optimizer_values_per_parameter(experiment.optimizer.kind);
+  // Of masked sums each replica sends its part of all rows, and sums one of as many parts of them as there are replicas.
+  if (sends_sums(experiment)) {
+    const uint64_t under_way = kSyncAhead + 1 + (kSyncAhead + replicas) / replicas;
+    return segments(under_way + 2, state) + segments(2 * under_way, state);
+  }
   // A segment holds the weights of rows or, when replicas are synchronised exactly, their optimiser state. One of the replicas
   // sends that state, but it is not known beforehand which one. So there are buffers for all of them, and
   // each message is shorter the more replicas there are.
-  // Of masked sums each replica sends its part of all rows.
-  const uint64_t state = optimizer_values_per_parameter(experiment.optimizer.kind);
-  const uint64_t senders = sends_sums(experiment) ? 1 : replicas;
   return segments(kSyncAhead + replicas, state) +
-         segments((kSyncAhead + 1) * replicas, (state + senders - 1) / senders);
+         segments((kSyncAhead + 1) * replicas, (state + replicas - 1) / replicas);
 }
 
 }  // namespace modelet

@@ -13,6 +13,8 @@ namespace modelet {
 
 // Values of optimiser state per parameter.
 uint64_t optimizer_values_per_parameter(OptimizerKind kind);
+// Moments that a rule keeps for each parameter (cluster.rule). They are fp32.
+uint64_t rule_values_per_parameter(MeanRule rule);
 // Bytes of one weight, or of one value of its optimiser state. `precision` is that of the wide layers. Dense
 // hidden layers stay in fp32: they are small, and every step uses all of their weights.
 uint64_t value_bytes(LayerKind kind, Precision precision);
@@ -23,7 +25,7 @@ struct RowShape {
 };
 RowShape row_shape(const ModeletSpec& modelet);
 // Weights, bias, optimiser state, and low-rank projection or hash tables of one modelet; with several
-// replicas also the copy of weights and biases that all agreed upon.
+// replicas also the copy of weights and biases that all agreed upon, and the moments of cluster.rule.
 uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment);
 // The direct path of an output modelet (shard/data/pairs/pairs.h): an upper bound of its pairs, and the bytes
 // that they take beyond modelet_bytes(). The exact number of pairs is known only when the data has been read.

@@ -4,11 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "node_agent/replicas/mean_rule.h"
 #include "shard/kernels/elementwise.h"
 
 namespace modelet::agent {
@@ -79,6 +81,24 @@ void write_row(const shard::Parameters::Array& array, size_t r, const float* val
   }
 }
 
+void clear_row(const shard::Parameters::Array& array, size_t r) {
+  std::memset(array.first + r * array.stride_bytes, 0, array.row_bytes);
+}
+
+// Whether an array of state has squares of gradients, or sums of them.
+bool holds_squares(const shard::Parameters::Array& array, OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdam:
+      return std::string_view(array.name).ends_with("second");
+    case OptimizerKind::kAdagrad:
+    case OptimizerKind::kRmsprop:
+      return true;
+    case OptimizerKind::kSgd:
+      return false;
+  }
+  return false;
+}
+
 std::vector<RowExchange::Modelet> modelets_of(shard::Network& network) {
   std::vector<RowExchange::Modelet> modelets;
   for (const auto& modelet : network.modelets())
@@ -86,8 +106,8 @@ std::vector<RowExchange::Modelet> modelets_of(shard::Network& network) {
   return modelets;
 }
 
-// Which exchange of a step rounds the agreed rows. A part of the seed.
-enum Pass : uint64_t { kChange, kKeptBack };
+// What in a step rounds rows. A part of the seed.
+enum Pass : uint64_t { kChange, kKeptBack, kPulledBack };
 
 }  // namespace
 
@@ -97,13 +117,15 @@ ReplicaSync::ReplicaSync(shard::Network& network)
       exact_(comm::codec_of(CodecKind::kNone)),
       codec_(comm::exchange_codecs(network.experiment().exchange).gradients),
       rows_(modelets_of(network), seed_, network.pool()),
+      refusals_(network.experiment().cluster.replicas + 1),
       unsynchronised_(rows_.words(), 0),
       scratch_(network.pool()),
       words_(network.pool()) {
   for (const auto& modelet : network.modelets()) {
     const shard::Parameters& p = modelet->parameters();
     copies_.push_back({modelet.get(), copy_of(p, seed_), std::vector<float>(p.rows(), 1.0f)});
-    scratch_.reserve(3 * p.cols());  // no Content needs more, but for masked ones
+    // No Content needs more, but for masked ones: three rows, and a number for each replica.
+    scratch_.reserve(3 * p.cols() + network.experiment().cluster.replicas);
   }
 }
 
@@ -126,6 +148,51 @@ RowSet ReplicaSync::updated_rows() {
     });
   }
   return set;
+}
+
+// How much a change counts that a replica has sent: 1, less if it is too long, 0 if it is dropped.
+float ReplicaSync::accepted(size_t replica, const float* change, size_t cols, float bias) {
+  const float square = kernels::dot(change, change, cols) + bias * bias;
+  if (!std::isfinite(square)) {
+    ++refusals_[replica].dropped;
+    return 0;
+  }
+  constexpr float kRounding = 1.001f;  // a mean of changes that are as long as they may be is not shortened again
+  const float largest = network_.experiment().cluster.largest_change;
+  if (largest == 0 || square <= kRounding * largest * largest) return 1;
+  ++refusals_[replica].shortened;
+  return largest / std::sqrt(square);
+}
+
+// Adds what the rule makes of the mean to what all agreed on. Afterwards `mean` is the sum, before it was rounded.
+void ReplicaSync::use_mean(size_t m, size_t row, float* mean, float bias, Rng rng) {
+  const Copy& copy = copies_[m];
+  shard::Parameters& agreed = copies_[m].agreed;
+  const Experiment::Cluster& cluster = network_.experiment().cluster;
+  if (const std::span<shard::Parameters> moments = copy.modelet->moments(); !moments.empty()) {
+    shard::Parameters &first = moments.front(), &second = moments.back();
+    apply_rule(cluster, {mean, agreed.cols()}, first.floats().row(row), second.floats().row(row));
+    if (agreed.has_bias()) apply_rule(cluster, {&bias, 1}, &first.bias(row), &second.bias(row));
+  }
+  kernels::add(agreed.weights().row(row, scratch_.mine() + 2 * agreed.cols()), mean, agreed.cols());
+  agreed.set_row(row, mean, rng);
+  if (agreed.has_bias()) agreed.bias(row) += bias;
+}
+
+void ReplicaSync::pull_back(size_t replica, uint64_t step, float learning_rate) {
+  const float keep = keep_of_distance(network_.experiment().cluster, learning_rate);
+  if (keep == 1) return;
+  rows_.for_each_row(updated_rows(), [&, this](size_t m, size_t row) {
+    const Copy& copy = copies_[m];
+    shard::Parameters& p = copy.modelet->parameters();
+    float *const distance = scratch_.mine() + p.cols(), *const scratch = distance + p.cols();
+    const float* const agreed = copy.agreed.weights().row(row, scratch_.mine());
+    const float* const weights = p.weights().row(row, scratch);
+    for (size_t c = 0; c < p.cols(); ++c) distance[c] = agreed[c] + keep * (weights[c] - agreed[c]);
+    const uint64_t modelet = copy.modelet->spec().id;
+    p.set_row(row, distance, Rng(seed_, {kStreamReplicaOwn, step, modelet, p.number(row), replica, kPulledBack}));
+    if (p.has_bias()) p.bias(row) = copy.agreed.bias(row) + keep * (p.bias(row) - copy.agreed.bias(row));
+  });
 }
 
 // out = weights - agreed.
@@ -165,15 +232,23 @@ class ReplicaSync::Changes final : public RowExchange::Content {
     shard::Parameters &p = copy.modelet->parameters(), &agreed = copy.agreed;
     const size_t row = arrived.rows[i], cols = p.cols(), replicas = arrived.replicas();
     const bool of_all = steps_follow_gradients(sync_.network_.experiment().optimizer.kind);
-    float divisor = 0;
-    for (size_t replica = 0; replica < replicas; ++replica)
-      if (of_all || arrived.row(replica, 0, i) != nullptr) divisor += weights_[replica];
     float *const kept_back = sync_.scratch_.mine(), *const sum = kept_back + cols,
-                 *const scratch = sum + cols;
-    // The part of this replica's change that the others do not get.
-    std::copy_n(p.weights().row(row, scratch), cols, kept_back);
-    kernels::axpy(-1, agreed.weights().row(row, scratch), kept_back, cols);
-    if (const float* own = arrived.row(self_, 0, i)) {
+                 *const scratch = sum + cols, *const factors = scratch + cols;  // [replicas]
+    float divisor = 0;
+    for (size_t replica = 0; replica < replicas; ++replica) {
+      const float* const change = arrived.row(replica, 0, i);
+      factors[replica] =
+          change == nullptr ? 0 : sync_.accepted(replica, change, cols, p.has_bias() ? *arrived.row(replica, 1, i) : 0);
+      if (of_all || factors[replica] > 0) divisor += weights_[replica];
+    }
+    // The part of this replica's change that the others do not get. A row that is dropped begins anew.
+    std::fill_n(kept_back, cols, 0.0f);
+    const float* const own = arrived.row(self_, 0, i);
+    if (own == nullptr || factors[self_] > 0) {
+      std::copy_n(p.weights().row(row, scratch), cols, kept_back);
+      kernels::axpy(-1, agreed.weights().row(row, scratch), kept_back, cols);
+    }
+    if (own != nullptr && factors[self_] > 0) {
       kernels::axpy(-1, own, kept_back, cols);
       copy.shares[row] = weights_[self_] / divisor;
     }
@@ -181,25 +256,24 @@ class ReplicaSync::Changes final : public RowExchange::Content {
     std::fill_n(sum, cols, 0.0f);
     float bias = 0;
     for (size_t replica = 0; replica < replicas; ++replica) {
-      const float* change = arrived.row(replica, 0, i);
-      if (change == nullptr) continue;
-      kernels::axpy(weights_[replica], change, sum, cols);
-      if (p.has_bias()) bias += weights_[replica] * *arrived.row(replica, 1, i);
+      if (factors[replica] == 0) continue;
+      const float factor = weights_[replica] * factors[replica];
+      kernels::axpy(factor, arrived.row(replica, 0, i), sum, cols);
+      if (p.has_bias()) bias += factor * *arrived.row(replica, 1, i);
     }
-    const float share = 1 / divisor;
-    kernels::scale(share, sum, cols);
-    kernels::add(agreed.weights().row(row, scratch), sum, cols);
-    // All replicas round `agreed` with the same seed, so that they agree. Each rounds its own weights with
-    // its own seed.
-    const uint64_t seed = sync_.seed_, modelet = copy.modelet->spec().id, number = p.number(row);
-    agreed.set_row(row, sum, Rng(seed, {kStreamReplicaAgreed, step_, kChange, modelet, number}));
+    if (divisor > 0) {
+      const float share = 1 / divisor;
+      kernels::scale(share, sum, cols);
+      // All replicas round `agreed` with the same seed, so that they agree. Each rounds its own weights with
+      // its own seed.
+      const uint64_t seed = sync_.seed_, modelet = copy.modelet->spec().id, number = p.number(row);
+      sync_.use_mean(m, row, sum, bias * share, Rng(seed, {kStreamReplicaAgreed, step_, kChange, modelet, number}));
+    }
     kernels::add(agreed.weights().row(row, scratch), kept_back, cols);
-    p.set_row(row, kept_back, Rng(seed, {kStreamReplicaOwn, step_, modelet, number, self_}));
+    p.set_row(row, kept_back,
+              Rng(sync_.seed_, {kStreamReplicaOwn, step_, copy.modelet->spec().id, p.number(row), self_}));
     agreed.clock(row) = p.clock(row);
-    if (p.has_bias()) {
-      bias *= share;
-      p.bias(row) = agreed.bias(row) += bias;
-    }
+    if (p.has_bias()) p.bias(row) = agreed.bias(row);
     if (shard::Retrieval* retrieval = copy.modelet->retrieval()) retrieval->changed[row] = 1;
   }
 
@@ -234,7 +308,8 @@ class ReplicaSync::KeptBack final : public RowExchange::Content {
     float *const sum = sync_.scratch_.mine(), *const scratch = sum + cols;
     std::fill_n(sum, cols, 0.0f);
     for (size_t replica = 0; replica < arrived.replicas(); ++replica)
-      if (const float* kept_back = arrived.row(replica, 0, i)) kernels::add(kept_back, sum, cols);
+      if (const float* kept_back = arrived.row(replica, 0, i))
+        if (const float factor = sync_.accepted(replica, kept_back, cols, 0)) kernels::axpy(factor, kept_back, sum, cols);
     kernels::add(agreed.weights().row(row, scratch), sum, cols);
     const uint64_t modelet = copy.modelet->spec().id, number = copy.modelet->parameters().number(row);
     agreed.set_row(row, sum, Rng(sync_.seed_, {kStreamReplicaAgreed, step_, kKeptBack, modelet, number}));
@@ -293,12 +368,24 @@ class ReplicaSync::State final : public RowExchange::Content {
     const size_t row = arrived.rows[i];
     for (size_t replica = 0; replica < arrived.replicas(); ++replica)
       for (size_t t = 0; t < arrays_[m].size(); ++t)
-        if (const float* sent = arrived.row(replica, t, i)) write_row(arrays_[m][t], row, sent);
+        if (const float* sent = arrived.row(replica, t, i)) take(replica, arrays_[m][t], row, sent);
     Copy& copy = sync_.copies_[m];
     copy.agreed.clock(row) = copy.modelet->parameters().clock(row);
   }
 
  private:
+  // State that makes no sense becomes that of a row that was never updated.
+  void take(size_t replica, const shard::Parameters::Array& array, size_t row, const float* sent) {
+    const float least = holds_squares(array, sync_.network_.experiment().optimizer.kind)
+                            ? 0
+                            : std::numeric_limits<float>::lowest();
+    const auto makes_sense = [least](float value) { return std::isfinite(value) && value >= least; };
+    const std::span<const float> values(sent, width(array));
+    if (codec_of(array) == nullptr || std::ranges::all_of(values, makes_sense)) return write_row(array, row, sent);
+    ++sync_.refusals_[replica].dropped;
+    clear_row(array, row);
+  }
+
   ReplicaSync& sync_;
   std::vector<std::vector<shard::Parameters::Array>> arrays_;  // [modelets]
 };
@@ -318,6 +405,7 @@ class ReplicaSync::MaskedRows : public RowExchange::Content {
   // `mine`: the rows that this replica has updated. `largest`: of the values.
   MaskedRows(ReplicaSync& sync, RankGrid& grid, const RowSet& mine, float largest)
       : sync_(sync),
+        replicas_(static_cast<uint32_t>(grid.replicas())),
         masks_(*grid.masks()),
         mine_(mine),
         share_(grid.own_share()),
@@ -343,8 +431,8 @@ class ReplicaSync::MaskedRows : public RowExchange::Content {
     if ((mine_[sync_.rows_.word_of(m, row)] & RowExchange::bit_of(row)) != 0) {
       float* const values = sync_.scratch_.mine();
       read_values(m, row, values);
-      for (size_t i = 0; i < count; ++i) words[i] = to_fixed(values[i] * share_, largest_);
-      words[count] = to_fixed(share_, kLargestValue);
+      for (size_t i = 0; i < count; ++i) words[i] = to_fixed(values[i], largest_, share_);
+      words[count] = to_fixed(share_, kLargestValue, 1);
       words[count + 1] = updates(m, row);
     }
     masks_.add(stream_, first_block_[m] + row * blocks_of_row(m), words);
@@ -353,16 +441,16 @@ class ReplicaSync::MaskedRows : public RowExchange::Content {
 
   void apply(size_t m, const RowExchange::Arrived& arrived, size_t i) override {
     const size_t count = values(m);
+    // One "replica" has sent the sum over all (RowExchange::run_sums).
     const std::span<uint32_t> words(sync_.words_.mine(), count + kCounts);
-    std::ranges::fill(words, 0u);
-    for (size_t replica = 0; replica < arrived.replicas(); ++replica) {
-      const float* const sent = arrived.row(replica, 0, i);
-      for (size_t w = 0; w < words.size(); ++w) words[w] += std::bit_cast<uint32_t>(sent[w]);
-    }
+    std::memcpy(words.data(), arrived.row(0, 0, i), words.size_bytes());
     if (words[count] == 0) return;  // nobody has updated the row
     float* const sums = sync_.scratch_.mine();
     for (size_t v = 0; v < count; ++v) sums[v] = from_fixed(words[v], largest_);
-    use(m, arrived.rows[i], sums, from_fixed(words[count], kLargestValue), words[count + 1]);
+    const float share = from_fixed(words[count], kLargestValue);
+    if (is_sum_of_parts({sums, count}, share, words[count + 1])) return use(m, arrived.rows[i], sums, share, words[count + 1]);
+    ++sync_.refusals_[replicas_].dropped;
+    drop(m, arrived.rows[i]);
   }
 
  protected:
@@ -372,19 +460,34 @@ class ReplicaSync::MaskedRows : public RowExchange::Content {
   virtual uint32_t updates(size_t, size_t) const { return 0; }
   // `values`: the sums; `share`: of the replicas that have updated the row, in the weights of all.
   virtual void use(size_t m, size_t row, float* values, float share, uint32_t updates) = 0;
+  // The sum is none of parts that replicas may send. Makes the row the same on all replicas.
+  virtual void drop(size_t m, size_t row) = 0;
 
   ReplicaSync& sync_;
+  const uint32_t replicas_;
 
  private:
   static constexpr size_t kCounts = 2;  // the share, and the number of updates
 
+  // What must hold if each replica has kept to its bounds. Whoever does not, and sends numbers at random, or those of
+  // another round, makes the sum a random one. Of these one in 32 has a share between 0 and 1, and a few in 2^32 as few
+  // updates.
+  bool is_sum_of_parts(std::span<const float> sums, float share, uint32_t updates) const {
+    constexpr float kRounding = 0x1p-26f, kRoundingOfOne = 1e-3f;  // of a part, and of all shares
+    const uint32_t local_steps = sync_.network_.experiment().exchange.local_steps;
+    const float largest = largest_ * (share + kRounding * static_cast<float>(replicas_));
+    return share > 0 && share <= 1 + kRoundingOfOne &&
+           updates <= uint64_t{replicas_} * local_steps &&
+           std::ranges::all_of(sums, [largest](float value) { return std::abs(value) <= largest; });
+  }
+
   // The bound of what a replica may change, which it keeps itself: nobody else sees its part.
-  static uint32_t to_fixed(float value, float largest) {
+  static uint32_t to_fixed(float value, float largest, float share) {
     if (!(std::abs(value) <= largest))
       throw Error(
           "training diverged: a weight has changed too much since the last round, or is no finite number, and nothing "
           "was sent; lower train.learning_rate, or set optimizer.clip");
-    return static_cast<uint32_t>(static_cast<int32_t>(std::nearbyint(value / largest * kMostUnits)));
+    return static_cast<uint32_t>(static_cast<int32_t>(std::nearbyint(value * share / largest * kMostUnits)));
   }
   static float from_fixed(uint32_t sum, float largest) {
     return static_cast<float>(static_cast<int32_t>(sum)) / kMostUnits * largest;
@@ -405,7 +508,7 @@ class ReplicaSync::MaskedRows : public RowExchange::Content {
 class ReplicaSync::MaskedChanges final : public MaskedRows {
  public:
   MaskedChanges(ReplicaSync& sync, RankGrid& grid, const RowSet& mine, uint64_t step)
-      : MaskedRows(sync, grid, mine, kLargestValue), step_(step), replicas_(static_cast<uint32_t>(grid.replicas())) {}
+      : MaskedRows(sync, grid, mine, kLargestValue), step_(step) {}
 
  private:
   size_t values(size_t m) const override {
@@ -420,7 +523,13 @@ class ReplicaSync::MaskedChanges final : public MaskedRows {
     const float* const weights = p.weights().row(row, out);
     const float* const agreed = copy.agreed.weights().row(row, out + cols);
     for (size_t c = 0; c < cols; ++c) out[c] = weights[c] - agreed[c];
-    if (p.has_bias()) out[cols] = p.bias(row) - copy.agreed.bias(row);
+    const float bias = p.has_bias() ? p.bias(row) - copy.agreed.bias(row) : 0;
+    if (p.has_bias()) out[cols] = bias;
+    const float square = kernels::dot(out, out, cols) + bias * bias;
+    const float bound = sync_.network_.experiment().cluster.largest_change;
+    if (bound == 0 || !std::isfinite(square) || square <= bound * bound) return;
+    ++sync_.own_shortened_;
+    kernels::scale(bound / std::sqrt(square), out, values(m));
   }
 
   uint32_t updates(size_t m, size_t row) const override {
@@ -432,21 +541,33 @@ class ReplicaSync::MaskedChanges final : public MaskedRows {
     Copy& copy = sync_.copies_[m];
     shard::Parameters &p = copy.modelet->parameters(), &agreed = copy.agreed;
     const size_t cols = agreed.cols();
-    float* const scratch = values + this->values(m);
     const bool of_all = steps_follow_gradients(sync_.network_.experiment().optimizer.kind);
     kernels::scale(of_all ? 1 : 1 / share, values, this->values(m));
-    if (p.has_bias()) p.bias(row) = agreed.bias(row) += values[cols];
-    kernels::add(agreed.weights().row(row, scratch), values, cols);
+    // A mean of changes of which none is too long is not too long.
+    const float factor = sync_.accepted(replicas_, values, cols, p.has_bias() ? values[cols] : 0);
+    kernels::scale(factor, values, this->values(m));
     const uint64_t modelet = copy.modelet->spec().id, number = p.number(row);
-    agreed.set_row(row, values, Rng(sync_.seed_, {kStreamReplicaAgreed, step_, kChange, modelet, number}));
-    p.set_row(row, agreed.weights().row(row, scratch));
+    sync_.use_mean(m, row, values, p.has_bias() ? values[cols] : 0,
+                   Rng(sync_.seed_, {kStreamReplicaAgreed, step_, kChange, modelet, number}));
+    take_agreed(copy, row, values);
     // As many updates as the replicas have made in the mean.
     p.clock(row) = agreed.clock(row) += (updates + replicas_ - 1) / replicas_;
+  }
+
+  void drop(size_t m, size_t row) override {
+    Copy& copy = sync_.copies_[m];
+    take_agreed(copy, row, sync_.scratch_.mine());
+    copy.modelet->parameters().clock(row) = copy.agreed.clock(row);
+  }
+
+  static void take_agreed(Copy& copy, size_t row, float* scratch) {
+    shard::Parameters &p = copy.modelet->parameters(), &agreed = copy.agreed;
+    p.set_row(row, agreed.weights().row(row, scratch));
+    if (p.has_bias()) p.bias(row) = agreed.bias(row);
     if (shard::Retrieval* retrieval = copy.modelet->retrieval()) retrieval->changed[row] = 1;
   }
 
   const uint64_t step_;
-  const uint32_t replicas_;
 };
 
 // The state of the optimiser.
@@ -488,26 +609,21 @@ class ReplicaSync::MaskedState final : public MaskedRows {
     }
   }
 
-  // Of gradients: a mean of squares that the mean over few owners makes too small would make steps too long, and
-  // squares of small numbers would be lost in fixed-point numbers.
+  void drop(size_t m, size_t row) override {
+    for (const auto& array : arrays_[m]) clear_row(array, row);
+  }
+
+  // The values of an array that travel as roots: a mean of squares that the mean over few owners makes too small would
+  // make steps too long, and squares of small numbers would be lost in fixed-point numbers.
   bool holds_squares(const shard::Parameters::Array& array) const {
-    const bool is_second = std::string_view(array.name).ends_with("second");
-    switch (sync_.network_.experiment().optimizer.kind) {
-      case OptimizerKind::kAdam:
-        return is_second;
-      case OptimizerKind::kAdagrad:
-      case OptimizerKind::kRmsprop:
-        return true;
-      case OptimizerKind::kSgd:
-        return false;
-    }
-    return false;
+    return agent::holds_squares(array, sync_.network_.experiment().optimizer.kind);
   }
 
   std::vector<std::vector<shard::Parameters::Array>> arrays_;  // [modelets]
 };
 
-// Sets each of the vectors to its mean over all replicas. One round.
+// Sets each of the vectors to its mean over all replicas. One round. What is not finite, or of masked sums too large for
+// a mean, is left out.
 void ReplicaSync::average_vectors(RankGrid& grid, uint64_t step, std::span<const std::span<float>> vectors) {
   if (grid.masks() != nullptr) {
     std::vector<double> values;
@@ -515,7 +631,12 @@ void ReplicaSync::average_vectors(RankGrid& grid, uint64_t step, std::span<const
       for (const float value : vector) values.push_back(grid.own_share() * value);
     values = grid.sums(step, values);
     for (auto next = values.begin(); const std::span<float> vector : vectors)
-      for (float& value : vector) value = static_cast<float>(*next++);
+      for (float& value : vector) {
+        value = static_cast<float>(*next++);
+        if (std::abs(value) <= kLargestSum) continue;
+        value = 0;
+        ++refusals_[grid.replicas()].dropped;
+      }
     return;
   }
   const auto view = [](std::span<float> values) {
@@ -536,10 +657,15 @@ void ReplicaSync::average_vectors(RankGrid& grid, uint64_t step, std::span<const
     std::ranges::fill(mean, 0.0f);
     float divisor = 0;
     for (size_t replica = 0; replica < grid.replicas(); ++replica) {
-      kernels::axpy(grid.weights()[replica], of_replicas[replica][i].data(), mean.data(), mean.size());
+      const std::vector<float>& sent = of_replicas[replica][i];
+      if (!std::ranges::all_of(sent, [](float value) { return std::isfinite(value); })) {
+        ++refusals_[replica].dropped;
+        continue;
+      }
+      kernels::axpy(grid.weights()[replica], sent.data(), mean.data(), mean.size());
       divisor += grid.weights()[replica];
     }
-    kernels::scale(1 / divisor, mean.data(), mean.size());
+    if (divisor > 0) kernels::scale(1 / divisor, mean.data(), mean.size());
   }
 }
 
@@ -576,9 +702,9 @@ void ReplicaSync::average_scales(RankGrid& grid, uint64_t step, bool with_state)
 bool ReplicaSync::average_masked(RankGrid& grid, uint64_t step, bool stop) {
   const RowSet updated = updated_rows();
   for (size_t w = 0; w < updated.size(); ++w) unsynchronised_[w] |= updated[w];
-  const std::vector<RowSet> sets = rows_.gather_sets(grid, step, rows_.all(), stop);
+  rows_.gather_sets(grid, step, rows_.all(), stop);
   MaskedChanges changes(*this, grid, updated, step);
-  rows_.run(grid, step, sets, changes);
+  rows_.run_sums(grid, step, changes);
   return stop;
 }
 
@@ -597,7 +723,7 @@ bool ReplicaSync::synchronise_exactly(RankGrid& grid, uint64_t step, bool stop) 
   stop = average(grid, step, stop);
   if (grid.masks() != nullptr) {
     MaskedState state(*this, grid, unsynchronised_);
-    rows_.run(grid, step, std::vector<RowSet>(grid.replicas(), rows_.all()), state);
+    rows_.run_sums(grid, step, state);
   } else {
     const std::vector<RowSet> sets = rows_.gather_sets(grid, step, unsynchronised_, stop);
     if (&codec_ != &exact_) {

@@ -16,11 +16,18 @@
 // that few samples touch would otherwise fall behind. What was kept back travels with the next change and
 // is divided in the same way. synchronise_exactly() gives it the share that it would have had when it was kept back.
 //
+// The mean of the changes of a row goes through the rule of cluster.rule (node_agent/replicas/mean_rule.h) before it is
+// added. What was kept back and what synchronise_exactly() adds of it do not: it is less than a step of the codec.
+//
+// What a peer sends is data from outside. Rows with values that are not finite are dropped, and longer changes than
+// cluster.largest_change are shortened, by all replicas in the same way; both are counted (Refusals).
+//
 // Means are weighted if the replicas have weights (RankGrid::share_weights): owners of different size.
 //
 // If sums are masked (RankGrid::masks), each replica sends its part of all rows, as fixed-point numbers that only their
 // sum over all replicas makes readable: weight x change, the weight itself if it has updated the row, and the number of
-// updates. Nothing is kept back. synchronise_exactly() then gives each row the mean of the optimiser's state over the
+// updates. Nothing is kept back. A sender keeps to the bounds itself; of the sum is checked what must hold for a sum of
+// such parts, and a row for which it does not is dropped by all. synchronise_exactly() then gives each row the mean of the optimiser's state over the
 // replicas that have updated it, of squares the square of the mean root, in place of one replica's state.
 //
 // The scales of a direct path (shard/modelet/modelet.h) are few, and every step changes them. All replicas get
@@ -34,12 +41,14 @@
 // weights must not be used any more then.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "base/parallel/thread_scratch.h"
+#include "base/rng.h"
 #include "comm/codec/codec.h"
 #include "node_agent/replicas/rank_grid.h"
 #include "node_agent/replicas/row_exchange.h"
@@ -62,6 +71,20 @@ class ReplicaSync {
   // row since the last synchronise_exactly(). Hash tables are built again.
   bool synchronise_exactly(RankGrid& grid, uint64_t step, bool stop);
 
+  // After each local step, whose learning rate is given: what cluster.rule adds to it. `replica`: that of this rank.
+  void pull_back(size_t replica, uint64_t step, float learning_rate);
+
+  // Rows that were sent and are not in the means: since the beginning, and the same on all ranks that hold the same
+  // modelets. Those of masked sums count for the replica in place `replicas`, because nobody knows who sent them.
+  struct Refusals {
+    uint64_t dropped = 0, shortened = 0;
+  };
+  Refusals refusals(size_t replica) const {
+    return {refusals_[replica].dropped.load(), refusals_[replica].shortened.load()};
+  }
+  // Rows that this replica has shortened before it sent them masked.
+  uint64_t own_shortened() const { return own_shortened_; }
+
   // Without messages. It grows to what base/experiment/memory.h says.
   size_t memory_bytes() const;
 
@@ -81,7 +104,13 @@ class ReplicaSync {
   class MaskedChanges;
   class MaskedState;
 
+  struct Counts {
+    std::atomic<uint64_t> dropped = 0, shortened = 0;
+  };
+
   RowSet updated_rows();
+  float accepted(size_t replica, const float* change, size_t cols, float bias);
+  void use_mean(size_t m, size_t row, float* mean, float bias, Rng rng);
   void read_change(const Copy& copy, size_t row, float* out);
   void take_agreed();
   std::vector<RowSet> one_of_each(std::vector<RowSet> sets) const;
@@ -95,6 +124,8 @@ class ReplicaSync {
   const comm::Codec &exact_, &codec_;
   std::vector<Copy> copies_;
   RowExchange rows_;
+  std::vector<Counts> refusals_;  // [replicas + 1]
+  std::atomic<uint64_t> own_shortened_ = 0;
   RowSet unsynchronised_;  // rows updated here since the last synchronise_exactly()
   ThreadScratch<float> scratch_;
   ThreadScratch<uint32_t> words_;  // for masked rows

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <variant>
 
 #include "base/error.h"
@@ -44,6 +45,7 @@ size_t RowExchange::memory_bytes() const {
   };
   for (const auto& tensors : own_) add(tensors);
   for (const auto& tensors : received_) add(tensors);
+  for (const Buffer& sums : sums_) sum += sums.memory_bytes();
   return sum;
 }
 
@@ -120,11 +122,14 @@ void RowExchange::run(RankGrid& grid, uint64_t step, const std::vector<RowSet>& 
     if (s < segments_.size()) send(call, s);
     if (s < kSyncAhead) continue;
     collect(call, s - kSyncAhead);
-    const size_t modelet = segments_[s - kSyncAhead].modelet;
-    pool_.for_pieces(arrived_.rows.size(), kRowPiece, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) content.apply(modelet, arrived_, i);
-    });
+    apply_arrived(segments_[s - kSyncAhead].modelet, content);
   }
+}
+
+void RowExchange::apply_arrived(size_t modelet, Content& content) {
+  pool_.for_pieces(arrived_.rows.size(), kRowPiece, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) content.apply(modelet, arrived_, i);
+  });
 }
 
 // Reads and sends this replica's rows. Afterwards the buffers hold them as the others will decode them. The
@@ -186,6 +191,93 @@ void RowExchange::place_rows(const Call& call, const Segment& segment) {
     for (size_t replica = 0; replica < call.sets.size(); ++replica)
       arrived_.places[replica].push_back(has(call.sets[replica]) ? next[replica]++ : kNowhere);
   }
+}
+
+// ---- Sums
+
+namespace {
+
+// The rows of a segment that replica r of `replicas` sums.
+Matrix part_of(Matrix segment, size_t r, size_t replicas) {
+  const size_t first = segment.rows * r / replicas, last = segment.rows * (r + 1) / replicas;
+  return segment.row_range(first, last - first);
+}
+
+}  // namespace
+
+// Parts of a segment travel in its first round, sums in its second one, which begins when the parts have come. Tags are
+// used in the order in which rounds begin.
+void RowExchange::run_sums(RankGrid& grid, uint64_t step, Content& content) {
+  comm::Group& peers = grid.peers();
+  const size_t count = segments_.size(), ahead = kSyncAhead;
+  const comm::Tag first = grid.peer_tags(step, 2 * (count + ahead));
+  const auto of_parts = [&](size_t s) { return first.later(2 * s); };
+  const auto of_sums = [&](size_t s) { return first.later(2 * (s + ahead) + 1); };
+  for (size_t now = 0; now < count + 2 * ahead; ++now) {
+    if (now < count) send_parts(peers, of_parts(now), now, content);
+    if (const size_t s = now - ahead; now >= ahead && s < count) {
+      sum_own_part(peers, of_parts(s), s);
+      const comm::OutBlock sums{.bytes = words_of(sums_[s % sums_.size()].matrix())};
+      peers.send_all(of_sums(s), std::span(&sums, 1));
+    }
+    if (now < 2 * ahead) continue;
+    collect_sums(peers, of_sums(now - 2 * ahead), now - 2 * ahead, content);
+    apply_arrived(segments_[now - 2 * ahead].modelet, content);
+  }
+}
+
+void RowExchange::send_parts(comm::Group& peers, comm::Tag tag, size_t s, const Content& content) {
+  const auto [modelet, first, last] = segments_[s];
+  const auto size = static_cast<size_t>(peers.size());
+  std::vector<Buffer>& own = own_[s % own_.size()];
+  own.resize(std::max<size_t>(own.size(), 1));
+  const Matrix matrix = own[0].resize(last - first, content.tensors(modelet)[0].cols);
+  pool_.for_pieces(matrix.rows, kRowPiece, [&, modelet = modelet, first = first](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) content.read(modelet, first + i, 0, matrix.row(i));
+  });
+  to_.resize(size);
+  for (size_t replica = 0; replica < size; ++replica)
+    to_[replica].assign(1, comm::OutBlock{.bytes = words_of(part_of(matrix, replica, size))});
+  peers.send_each(tag, to_);
+}
+
+void RowExchange::sum_own_part(comm::Group& peers, comm::Tag tag, size_t s) {
+  const auto size = static_cast<size_t>(peers.size()), self = static_cast<size_t>(peers.rank());
+  const Matrix own = part_of(own_[s % own_.size()][0].matrix(), self, size);
+  const Matrix sums = sums_[s % sums_.size()].resize(own.rows, own.cols);
+  received_.resize(size);
+  in_.assign(size, {});
+  std::vector<Matrix> parts(size);
+  for (size_t replica = 0; replica < size; ++replica) {
+    received_[replica].resize(std::max<size_t>(received_[replica].size(), 1));
+    parts[replica] = replica == self ? own : received_[replica][0].resize(own.rows, own.cols);
+    in_[replica].push_back(words_of(parts[replica]));
+  }
+  peers.collect(tag, in_);
+  pool_.for_pieces(sums.rows, kRowPiece, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i)
+      for (size_t c = 0; c < own.cols; ++c) {
+        uint32_t sum = 0;
+        for (const Matrix& each : parts) sum += std::bit_cast<uint32_t>(each.row(i)[c]);
+        sums.row(i)[c] = std::bit_cast<float>(sum);
+      }
+  });
+}
+
+void RowExchange::collect_sums(comm::Group& peers, comm::Tag tag, size_t s, const Content& content) {
+  const auto [modelet, first, last] = segments_[s];
+  const auto size = static_cast<size_t>(peers.size()), self = static_cast<size_t>(peers.rank());
+  const Matrix all = received_[self][0].resize(last - first, content.tensors(modelet)[0].cols);
+  in_.assign(size, {});
+  for (size_t replica = 0; replica < size; ++replica)
+    in_[replica].push_back(words_of(part_of(all, replica, size)));
+  std::ranges::copy(words_of(sums_[s % sums_.size()].matrix()), std::get<std::span<std::byte>>(in_[self][0]).begin());
+  peers.collect(tag, in_);
+  arrived_.from.assign(1, {all});
+  arrived_.rows.resize(all.rows);
+  std::iota(arrived_.rows.begin(), arrived_.rows.end(), static_cast<uint32_t>(first));
+  arrived_.places.assign(1, std::vector<uint32_t>(all.rows));
+  std::iota(arrived_.places[0].begin(), arrived_.places[0].end(), 0u);
 }
 
 }  // namespace modelet::agent

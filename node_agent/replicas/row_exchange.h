@@ -77,6 +77,12 @@ class RowExchange {
   // All replicas must call it with the same `sets` [replicas].
   void run(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets, Content& content);
 
+  // The same for contents of which only sums over all replicas matter: one tensor of words, of all rows of each replica.
+  // Each replica sums its part of the rows of a segment and sends the sums to the others, so that of R replicas one
+  // sends 2 (R - 1) / R of its words in place of R - 1. Content::apply() gets the sums, modulo 2^32, as if one replica
+  // had sent them.
+  void run_sums(RankGrid& grid, uint64_t step, Content& content);
+
   size_t memory_bytes() const;  // of the buffers, which grow to what base/experiment/memory.h says
 
  private:
@@ -90,6 +96,10 @@ class RowExchange {
   void send(const Call& call, size_t s);
   void collect(const Call& call, size_t s);
   void place_rows(const Call& call, const Segment& segment);
+  void send_parts(comm::Group& peers, comm::Tag tag, size_t s, const Content& content);
+  void sum_own_part(comm::Group& peers, comm::Tag tag, size_t s);
+  void collect_sums(comm::Group& peers, comm::Tag tag, size_t s, const Content& content);
+  void apply_arrived(size_t modelet, Content& content);
 
   const uint64_t seed_;
   ThreadPool& pool_;
@@ -100,7 +110,9 @@ class RowExchange {
   // Members only to reuse their memory.
   std::array<std::vector<Buffer>, kSyncAhead + 1> own_;  // [segments under way][tensors]
   std::vector<std::vector<Buffer>> received_;            // [replicas][tensors]
+  std::array<Buffer, kSyncAhead + 1> sums_;              // [segments under way] of this replica's part
   std::vector<comm::OutBlock> out_;
+  std::vector<std::vector<comm::OutBlock>> to_;  // [replicas]
   std::vector<comm::InBlock> as_received_;
   std::vector<std::vector<comm::InBlock>> in_;  // [replicas][tensors]
   Arrived arrived_;

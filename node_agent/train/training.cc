@@ -218,13 +218,16 @@ Trainer::Training::Due Trainer::Training::one_step(Session& session) {
   if (session.traces_next) session.trace.begin_step(step_ + 1, meters);
   const float rate = learning_rate(step_);
   const shard::Batch& batch = feed.at(step_, schedule_.total_steps());
-  const shard::Batch* const next = schedule_.exchanges_after(step_ + 1) ? nullptr : &feed.next();
+  // A step that has begun ahead would not see what the rule of the replicas makes of the weights.
+  const bool ahead = !schedule_.exchanges_after(step_ + 1) && job_.experiment.cluster.rule != MeanRule::kProx;
+  const shard::Batch* const next = ahead ? &feed.next() : nullptr;
   session.trace.end_phase(TracePhase::kBatch, meters);
   const double began = clock_.now();
   if (session.budget) session.step.request_snapshot(session.budget->due(began));
   const StepResult result = session.step.run(batch, step_, rate, outside_.stop_requested, next);
   if (session.budget) session.budget->stepped(clock_.now() - began);
   outside_.step = ++step_;
+  if (sync_) sync_->pull_back(session.grid.replica_index(), step_, rate);
   const bool stop = sync_ ? synchronise(session, result.stop) : result.stop;
   if (sync_) session.trace.end_phase(TracePhase::kSynchronise, meters);
   session.trace.end_step();
@@ -479,7 +482,11 @@ void Trainer::Training::finish(Session& session) {
     event[kValidation] = selection_.best().figures();
     event["best_step"] = selection_.best().step();
   }
+  add_refused(session, event);
   emit(session, event);
+  if (sync_ && sync_->own_shortened() > 0)
+    log_for_owner("run {}: {} rows changed by more than cluster.largest_change and were shortened before they were sent",
+                  job_.run, sync_->own_shortened());
   session.grid.leave(end_tag(kLeaveRound));
 }
 
@@ -510,6 +517,7 @@ void Trainer::Training::report_step(Session& session) {
     common_loss_ = common.loss;
     json event = progress(session, common.loss);
     event["nodes"] = common.nodes;
+    add_refused(session, event);
     emit(session, event);
   } else if (job_.rank == 0 && clock_.now() - session.reported >= kMostSilentSeconds) {
     const bool is_own = is_private(job_.experiment);  // the loss of an owner's samples is not told
@@ -553,6 +561,24 @@ json Trainer::Training::progress(Session& session, double loss) const {
                 {"learning_rate", learning_rate(step_ - 1)}};
   if (job_.ranks() > 1) event["micro_batches"] = session.step.micro_batches();
   return event;
+}
+
+// What replicas sent and what is not in the means. Each rank says in its log that there is such a thing.
+void Trainer::Training::add_refused(Session& session, json& event) const {
+  if (!sync_) return;
+  json refused = json::array();
+  for (size_t replica = 0; replica <= session.grid.replicas(); ++replica) {
+    const auto [dropped, shortened] = sync_->refusals(replica);
+    if (dropped + shortened == 0) continue;
+    refused.push_back({{"dropped", dropped}, {"shortened", shortened}});
+    if (replica < session.grid.replicas())
+      refused.back()["node"] = session.grid.peers().node_name(static_cast<int>(replica));
+  }
+  if (refused.empty()) return;
+  if (refused.size() > session.warned_of)
+    log_warning("up to step {} rows that replicas sent were refused: {}", step_, refused.dump());
+  session.warned_of = refused.size();
+  event["refused"] = std::move(refused);
 }
 
 double Trainer::Training::seconds_left() const {

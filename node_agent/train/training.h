@@ -46,6 +46,7 @@ class Trainer::Training {
     uint32_t to_trace = 0;                 // rank 0 only: steps that are still to be traced
     bool traces_next = false;              // all ranks trace the next step
     bool stops = false;                    // all ranks know that the run stops after this step
+    size_t warned_of = 0;                  // replicas whose rows were refused
     bool warned_late = false;              // warned that snapshots take longer than cluster.snapshot_every
     std::optional<std::filesystem::path> last =
         {};  // the run's last checkpoint, once only the test is left to do
@@ -85,6 +86,7 @@ class Trainer::Training {
   void report_step(Session& session);
   Evaluator::Progress report_evaluation(Session& session, const std::string& data);
   nlohmann::json progress(Session& session, double loss) const;
+  void add_refused(Session& session, nlohmann::json& event) const;
   void emit(const Session& session, const nlohmann::json& event) const {
     if (job_.rank == 0) session.events(event);
   }

@@ -55,6 +55,9 @@ size_t common_rows(const ModeletSpec& spec, const ModeletOptions& options) {
 ModeletOptions modelet_options(const Experiment& experiment, bool trainable) {
   return {.precision = experiment.model.precision,
           .optimizer = trainable ? std::optional(experiment.optimizer.kind) : std::nullopt,
+          .moments = trainable && experiment.cluster.replicas > 1
+                         ? rule_values_per_parameter(experiment.cluster.rule)
+                         : 0,
           .sampling = experiment.sampling,
           .direct_path = experiment.model.centroids,
           .most_pairs = experiment.model.centroid_pairs,
@@ -79,6 +82,11 @@ Modelet::Modelet(const ModeletSpec& spec, const ModeletOptions& options, Paramet
       common_(common_rows(spec, options)) {
   // Kernels store whole vectors; parse_experiment() accepts no other width.
   MODELET_CHECK(parameters_.cols() % kVectorFloats == 0, "width of a layer");
+  for (uint64_t i = 0; i < options.moments; ++i)
+    moments_.emplace_back(Parameters::Shape{.rows = parameters_.rows(),
+                                            .cols = parameters_.cols(),
+                                            .with_bias = parameters_.has_bias()},
+                          Precision::kFp32, std::nullopt, 0);
   if (spec.kind == LayerKind::kOutput && options.direct_path)
     direct_ = Direct{
         .pairs = Pairs(options.most_pairs, spec.begin, spec.neurons()),
@@ -141,6 +149,7 @@ void Modelet::choose_common() {
 
 size_t Modelet::memory_bytes() const {
   size_t bytes = parameters_.memory_bytes();
+  for (const Parameters& moment : moments_) bytes += moment.memory_bytes();
   if (retrieval_ && retrieval_->tables) bytes += retrieval_->tables->memory_bytes();
   if (retrieval_ && retrieval_->low_rank) bytes += retrieval_->low_rank->memory_bytes();
   if (direct_) bytes += direct_->memory_bytes();

@@ -60,6 +60,7 @@ struct Direct {
 struct ModeletOptions {
   Precision precision = Precision::kFp32;  // of the wide layers
   std::optional<OptimizerKind> optimizer;  // none: for inference, without its state
+  uint64_t moments = 0;                    // that the rule of the replicas' mean keeps (cluster.rule)
   Experiment::Sampling sampling;
   bool direct_path = false;      // whether there is one
   uint32_t most_pairs = 0;       // of a label; 0: all
@@ -90,6 +91,9 @@ class Modelet {
   std::span<const uint32_t> features() const { return parameters_.numbers(); }
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
+  // The moments of the replicas' mean (node_agent/replicas/mean_rule.h), in the shape of the parameters: their "weights"
+  // and "biases". They are the same on all replicas.
+  std::span<Parameters> moments() { return moments_; }
   // Chooses the common rows anew, from the present weights and the mean query. Only with retrieval.
   void choose_common();
 
@@ -111,6 +115,7 @@ class Modelet {
   ModeletSpec spec_;
   uint64_t seed_;
   Parameters parameters_;
+  std::vector<Parameters> moments_;
   size_t common_;  // how many rows are common
   std::optional<Retrieval> retrieval_;
   std::optional<Direct> direct_;

@@ -101,6 +101,16 @@ std::span<const uint32_t> features_of(const SafetensorsFile& file, const DataSha
   return ids;
 }
 
+// The moments of the replicas' mean. A checkpoint of a run with another rule has none, or others.
+constexpr const char* kMomentNames[] = {"mean.first.", "mean.second."};
+
+template <class Use>
+void for_each_moment(Modelet& modelet, const Use& use) {
+  for (size_t i = 0; i < modelet.moments().size(); ++i)
+    for (const Parameters::Array& array : modelet.moments()[i].arrays())
+      use(std::string(kMomentNames[i]) + array.name, array);
+}
+
 constexpr uint64_t kNoRow = ~uint64_t{0};
 
 // Row r of the array becomes row place(r) of the tensor; kNoRow: it stays as it is.
@@ -137,12 +147,15 @@ void restore_features(Modelet& modelet, const SafetensorsFile& file, const DataS
     places.push_back(at < count && then[at] == feature ? at : kNoRow);
   }
   places.push_back(count);  // the biases
-  for (const Parameters::Array& array : modelet.parameters().arrays()) {
+  const auto fill = [&](const std::string& name, const Parameters::Array& array) {
     std::vector<uint64_t> shape_then = array.shape;
     shape_then[0] = count + 1;
-    fill_rows(array, file, file.at(array.name, array.dtype, shape_then),
-              [&](uint64_t row) { return places[row]; });
-  }
+    fill_rows(array, file, file.at(name, array.dtype, shape_then), [&](uint64_t row) { return places[row]; });
+  };
+  for (const Parameters::Array& array : modelet.parameters().arrays()) fill(array.name, array);
+  for_each_moment(modelet, [&](const std::string& name, const Parameters::Array& array) {
+    if (file.contains(name)) fill(name, array);
+  });
 }
 
 std::string scale_name(const Parameters::Array& array) { return std::string("scales.") + array.name; }
@@ -153,6 +166,9 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
   std::vector<Tensor> tensors;
   for (const Parameters::Array& array : modelet.parameters().arrays())
     tensors.push_back(array.tensor(array.name));
+  for_each_moment(modelet, [&](const std::string& name, const Parameters::Array& array) {
+    tensors.push_back(array.tensor(name));
+  });
   if (const std::span<const uint32_t> ids = modelet.features(); !ids.empty())
     tensors.push_back(tensor(kFeatures, {ids.size()}, ids));
   std::vector<uint32_t> next_codes;
@@ -195,11 +211,17 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
 
 void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
   const SafetensorsFile file = checkpoint.open_modelet(modelet.spec());
-  if (modelet.spec().kind == LayerKind::kInput)
+  if (modelet.spec().kind == LayerKind::kInput) {
     restore_features(modelet, file, checkpoint.index().shape);
-  else
-    for (const Parameters::Array& array : modelet.parameters().arrays())
-      fill_rows(array, file, file.at(array.name, array.dtype, array.shape), [](uint64_t row) { return row; });
+  } else {
+    const auto fill = [&](const std::string& name, const Parameters::Array& array) {
+      fill_rows(array, file, file.at(name, array.dtype, array.shape), [](uint64_t row) { return row; });
+    };
+    for (const Parameters::Array& array : modelet.parameters().arrays()) fill(array.name, array);
+    for_each_moment(modelet, [&](const std::string& name, const Parameters::Array& array) {
+      if (file.contains(name)) fill(name, array);
+    });
+  }
   if (modelet.retrieval() != nullptr) restore_retrieval(modelet, file);
   if (Direct* direct = modelet.direct()) {
     for (const Parameters::Array& array : direct->scales.arrays())

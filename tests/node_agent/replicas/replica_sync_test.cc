@@ -10,10 +10,12 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include "base/error.h"
@@ -363,18 +365,24 @@ class RecordingTransport final : public comm::Transport {
   Sent& sent_;
 };
 
+// Whether this rank has sent the same to several ranks.
+bool is_sent_to_all(const RecordingTransport::Sent& sent, const std::vector<std::byte>& message) {
+  return std::ranges::count(sent, message) > 1;
+}
+
 // Replicas of different weight. Rows 7 and 8 of the input layer are changed by hand.
 class WeightedTest : public AveragingTest {
  protected:
   static constexpr size_t kShared = 7, kSingle = 8;  // changed by replicas 0 and 1; by replica 2 only
-  const std::vector<uint64_t> weights_ = {400, 100, 250};
+  std::vector<uint64_t> weights_ = {400, 100, 250};
 
   WeightedTest() { experiment_.exchange.codec = CodecKind::kNone; }
 
   float change(size_t replica, size_t column) const { return change_seeds_[replica] == 0 ? 0 : Rng(change_seeds_[replica], {column}).normal(); }
 
-  // One round, after which synchronise_exactly() was called if `exact` is set. `capped`: the most that a weight counts.
-  void synchronise(bool masked, bool exact, uint64_t capped = 1000) {
+  // Calls `work` on each replica. `capped`: the most that a weight counts.
+  using Work = std::function<void(size_t self, RankGrid& grid, ReplicaSync& sync)>;
+  void on_each(bool masked, const Work& work, uint64_t capped = 1000) {
     const auto replicas = static_cast<uint32_t>(weights_.size());
     experiment_.cluster.replicas = replicas;
     ranks_.clear();
@@ -394,12 +402,22 @@ class WeightedTest : public AveragingTest {
       grid.share_weights(0, std::min(weights_[self], capped));
       if (masked) grid.agree_on_masks(0);
       ReplicaSync sync(ranks_[self]->network);
-      add_to_row(*ranks_[self], self < 2 ? kShared : kSingle, [&](size_t column) { return change(self, column); });
-      if (exact)
-        sync.synchronise_exactly(grid, 1, false);
-      else
-        sync.average(grid, 1, false);
+      work(self, grid, sync);
     });
+  }
+
+  // One round, after which synchronise_exactly() was called if `exact` is set.
+  void synchronise(bool masked, bool exact, uint64_t capped = 1000) {
+    on_each(
+        masked,
+        [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+          add_to_row(*ranks_[self], self < 2 ? kShared : kSingle, [&](size_t column) { return change(self, column); });
+          if (exact)
+            sync.synchronise_exactly(grid, 1, false);
+          else
+            sync.average(grid, 1, false);
+        },
+        capped);
   }
 
   std::vector<uint64_t> change_seeds_ = {1, 2, 3};
@@ -429,6 +447,211 @@ TEST_F(WeightedTest, TheMeanIsThatOfTheSamples) {
       }
 }
 
+// The reference has no replicas: the mean of each round by the definition of each rule.
+TEST_F(WeightedTest, TheRuleOfTheMean) {
+  constexpr size_t kRounds = 4;
+  Experiment::Cluster& cluster = experiment_.cluster;
+  cluster.rule_rate = 0.3f;
+  const auto in_round = [&](size_t round, size_t replica, size_t column) {
+    return 0.1f * Rng(5, {round, replica, column}).normal();
+  };
+  const auto mean = [&](size_t round, size_t column) {
+    return (400.0 * in_round(round, 0, column) + 100.0 * in_round(round, 1, column)) / 500;
+  };
+  for (const MeanRule rule : all_values<MeanRule>())
+    for (const bool masked : {false, true}) {
+      cluster.rule = rule;
+      float bias_before = 0;
+      const auto output = [&](size_t self) -> shard::Parameters& {
+        return ranks_[self]->network.modelets_of_layer(2)[0]->parameters();
+      };
+      on_each(masked, [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+        if (self == 0) bias_before = output(self).bias(3);
+        for (size_t round = 0; round < kRounds; ++round) {
+          if (self < 2) {
+            add_to_row(*ranks_[self], kShared, [&](size_t column) { return in_round(round, self, column); });
+            output(self).bias(3) += in_round(round, self, 0);
+            ++output(self).clock(3);
+          }
+          sync.average(grid, round, false);
+        }
+        sync.synchronise_exactly(grid, kRounds, false);
+      });
+      const auto expected = [&](double weight, size_t column) {
+        double first = 0, second = 0;
+        for (size_t round = 0; round < kRounds; ++round) {
+          const double change = mean(round, column);
+          switch (rule) {
+            case MeanRule::kAverage:
+            case MeanRule::kProx:
+              weight += change;
+              break;
+            case MeanRule::kAdam:
+              first = 0.9 * first + 0.1 * change;
+              second = 0.99 * second + 0.01 * change * change;
+              weight += 0.3 * first / (std::sqrt(second) + 1e-3);
+              break;
+            case MeanRule::kMomentum:
+              first = 0.9 * first + change;
+              weight += 0.3 * (change + 0.9 * first);
+          }
+        }
+        return weight;
+      };
+      for (const size_t replica : {0u, 1u, 2u}) {
+        for (size_t c = 0; c < cols(); ++c)
+          ASSERT_NEAR(row_of(replica, kShared)[c], expected(before_[0][c], c), 2e-5) << spelling(rule) << ' ' << masked;
+        EXPECT_NEAR(output(replica).bias(3), expected(bias_before, 0), 2e-5) << spelling(rule) << ' ' << masked;
+      }
+    }
+}
+
+TEST_F(WeightedTest, AProximalStepShortensTheDistance) {
+  experiment_.cluster.proximal = 20;
+  for (const MeanRule rule : all_values<MeanRule>()) {
+    experiment_.cluster.rule = rule;
+    on_each(false, [&](size_t self, RankGrid&, ReplicaSync& sync) {
+      if (self != 0) return;
+      for (const int step : {1, 2}) {
+        add_to_row(*ranks_[0], kShared, [&](size_t) { return 1.0f; });
+        sync.pull_back(0, static_cast<uint64_t>(step), 0.1f);
+      }
+    });
+    const double kept = rule == MeanRule::kProx ? 1.0 / 3 / 3 + 1.0 / 3 : 2;
+    for (size_t c = 0; c < cols(); ++c) {
+      EXPECT_NEAR(row_of(0, kShared)[c], before_[0][c] + kept, 1e-6) << spelling(rule);
+      EXPECT_EQ(row_of(0, kSingle)[c], before_[1][c]);
+    }
+  }
+}
+
+// ---- Replicas that lie
+
+// Sets a number of the optimiser's state of an input row.
+void set_state(Rank& rank, std::string_view name, size_t row, float value) {
+  for (const auto& array : rank.network.modelets_of_layer(0)[0]->parameters().arrays())
+    if (array.name == name) std::memcpy(array.first + row * array.stride_bytes, &value, sizeof value);
+}
+
+class LiarTest : public WeightedTest {
+ protected:
+  static constexpr size_t kLiar = 2;
+
+  // Everybody changes the shared row, and the liar changes it by `lie`. All replicas must be equal afterwards.
+  void lie(bool masked, float lie, bool exact) {
+    on_each(masked, [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+      add_to_row(*ranks_[self], kShared, [&](size_t column) { return self == kLiar ? lie : change(self, column); });
+      if (exact)
+        sync.synchronise_exactly(grid, 1, false);
+      else
+        sync.average(grid, 1, false);
+      note(self, sync);
+    });
+  }
+  void note(size_t self, const ReplicaSync& sync) {
+    dropped_[self] = shortened_[self] = 0;
+    for (size_t replica = 0; replica <= weights_.size(); ++replica) {
+      const auto [dropped, shortened] = sync.refusals(replica);
+      dropped_[self] += dropped;
+      shortened_[self] += shortened;
+      if (replica != kLiar) others_[self] += dropped + shortened;
+    }
+  }
+  double of_honest(size_t column) const { return (400.0 * change(0, column) + 100.0 * change(1, column)) / 500; }
+
+  std::array<uint64_t, 3> dropped_{}, shortened_{}, others_{};  // as each replica has counted
+};
+
+TEST_F(LiarTest, WhatIsNotFiniteIsNotInTheMean) {
+  for (const bool exact : {false, true})
+    for (const float number : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e30f}) {
+      others_ = {};
+      lie(false, number, exact);
+      for (const size_t replica : {0u, 1u, 2u}) {
+        for (size_t c = 0; c < cols(); ++c)
+          ASSERT_NEAR(row_of(replica, kShared)[c], before_[0][c] + of_honest(c), 1e-6) << number << ' ' << replica;
+        EXPECT_EQ(dropped_[replica], 1u) << number;
+        EXPECT_EQ(others_[replica], 0u) << "it is known who lied";
+      }
+      if (exact) {
+        EXPECT_TRUE(state(1) == state(0));
+        EXPECT_TRUE(state(2) == state(0));
+      }
+    }
+}
+
+TEST_F(LiarTest, ALongChangeIsShortened) {
+  experiment_.cluster.largest_change = 20;
+  for (const bool exact : {false, true}) {
+    lie(false, 1000, exact);
+    const double factor = 20 / (1000 * std::sqrt(static_cast<double>(cols())));
+    for (const size_t replica : {0u, 1u, 2u}) {
+      EXPECT_EQ(shortened_[replica], 1u);
+      EXPECT_EQ(dropped_[replica], 0u);
+      for (size_t c = 0; c < cols(); ++c)
+        ASSERT_NEAR(row_of(replica, kShared)[c], before_[0][c] + (500 * of_honest(c) + 250 * 1000 * factor) / 750, 1e-4);
+    }
+  }
+  // Of masked sums the sender keeps to the bound, and nobody hears of it.
+  on_each(true, [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+    add_to_row(*ranks_[self], kShared, [&](size_t) { return self == kLiar ? 10.0f : 0.0f; });
+    sync.average(grid, 1, false);
+    note(self, sync);
+    EXPECT_EQ(sync.own_shortened(), self == kLiar ? 1u : 0u);
+    EXPECT_EQ(dropped_[self] + shortened_[self], 0u);
+  });
+  const double expected = 250.0 / 750 * 20 / std::sqrt(static_cast<double>(cols()));
+  for (const size_t replica : {0u, 1u, 2u}) EXPECT_NEAR(row_of(replica, kShared)[0], before_[0][0] + expected, 1e-5);
+}
+
+TEST_F(LiarTest, StateThatMakesNoSenseIsCleared) {
+  for (const auto& [name, number] : {std::pair("optimizer.first", std::numeric_limits<float>::quiet_NaN()),
+                                     {"optimizer.second", -1.0f},
+                                     {"optimizer.second", std::numeric_limits<float>::infinity()}}) {
+    on_each(false, [&, name = name, number = number](size_t self, RankGrid& grid, ReplicaSync& sync) {
+      if (self == kLiar) {
+        add_to_row(*ranks_[self], kSingle, [&](size_t) { return 1.0f; });
+        set_state(*ranks_[self], name, kSingle, number);
+      }
+      sync.synchronise_exactly(grid, 1, false);
+      note(self, sync);
+    });
+    for (const size_t replica : {0u, 1u, 2u}) {
+      EXPECT_EQ(dropped_[replica], 1u) << name;
+      EXPECT_TRUE(state(replica) == state(0)) << name;
+    }
+    for (const auto& array : ranks_[0]->network.modelets_of_layer(0)[0]->parameters().arrays())
+      if (array.name == std::string(name)) {
+        float kept;
+        std::memcpy(&kept, array.first + kSingle * array.stride_bytes, sizeof kept);
+        EXPECT_EQ(kept, 0) << name;
+      }
+  }
+}
+
+// What a replica has sent in another round, or any numbers but those that belong to this round, leave a sum that says
+// nothing: the masks do not cancel. Nobody takes it, and the next round is as if there had been none.
+TEST_F(LiarTest, MasksOfAnotherRoundMakeNoSum) {
+  for (const bool exact : {false, true}) {
+    on_each(true, [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+      if (self == kLiar) grid.masks()->next();
+      add_to_row(*ranks_[self], kShared, [&](size_t column) { return change(self, column); });
+      if (exact)
+        sync.synchronise_exactly(grid, 1, false);
+      else
+        sync.average(grid, 1, false);
+      note(self, sync);
+    });
+    size_t rows = 0;
+    for (const auto& modelet : ranks_[0]->network.modelets()) rows += modelet->parameters().rows();
+    for (const size_t replica : {0u, 1u, 2u}) {
+      EXPECT_EQ(dropped_[replica], exact ? 2 * rows : rows) << "all rows are random";
+      EXPECT_EQ(std::vector(row_of(replica, kShared), row_of(replica, kShared) + cols()), before_[0]);
+      EXPECT_TRUE(state(replica) == state(0));
+    }
+  }
+}
+
 // What a replica sends tells nothing of what it has changed, not even which rows: only masked words differ.
 TEST_F(WeightedTest, WhatIsSentOfMaskedSumsIsRandom) {
   const auto sizes = [](const RecordingTransport::Sent& sent) {
@@ -443,7 +666,8 @@ TEST_F(WeightedTest, WhatIsSentOfMaskedSumsIsRandom) {
   for (const size_t replica : {0u, 1u, 2u}) ASSERT_EQ(sizes(sent_[replica]), sizes(first[replica]));
   size_t differ = 0;
   for (size_t i = 0; i < first[0].size(); ++i) {
-    if (first[0][i] == sent_[0][i]) continue;  // weights, sets of rows
+    if (first[0][i] == sent_[0][i]) continue;             // weights, sets of rows
+    if (is_sent_to_all(first[0], first[0][i])) continue;  // sums: the next test
     ++differ;
     for (const std::vector<std::byte>* message : {&first[0][i], std::as_const(sent_[0]).data() + i}) {
       double set = 0;
@@ -456,6 +680,53 @@ TEST_F(WeightedTest, WhatIsSentOfMaskedSumsIsRandom) {
   // Without masks the rows that were not changed do not travel, so the test can fail.
   synchronise(false, true);
   EXPECT_NE(sizes(sent_[0]), sizes(first[0]));
+}
+
+// What all get follows from the sum alone, whoever gave what.
+TEST_F(WeightedTest, WhatIsSentToAllIsTheSum) {
+  const auto sent_to_all = [&](size_t who, float change) {
+    on_each(
+        true,
+        [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+          sent_[self].clear();  // keys are random
+          add_to_row(*ranks_[self], kShared, [&](size_t) { return self == who ? change : 0; });
+          sync.synchronise_exactly(grid, 1, false);
+        },
+        1);
+    auto sums = sent_;
+    for (RecordingTransport::Sent& sent : sums)
+      std::erase_if(sent, [all = sent](const auto& message) { return !is_sent_to_all(all, message); });
+    return sums;
+  };
+  const auto first = sent_to_all(0, 1);
+  EXPECT_EQ(sent_to_all(1, 1), first);
+  EXPECT_EQ(sent_to_all(2, 1), first);
+  EXPECT_NE(sent_to_all(0, 2), first) << "else the test says nothing";
+}
+
+TEST_F(WeightedTest, MaskedSumsTravelOncePerReplicaAndBack) {
+  const auto bytes = [&](size_t replicas) {
+    weights_.assign(replicas, 1);
+    change_seeds_.assign(replicas, 1);
+    on_each(true, [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+      sent_[self].clear();
+      sync.average(grid, 1, false);
+    });
+    double sent = 0;
+    for (const auto& message : sent_[0]) sent += static_cast<double>(message.size());
+    return sent;
+  };
+  uint64_t words = 0;
+  bytes(3);
+  for (const auto& modelet : ranks_[0]->network.modelets()) {
+    const shard::Parameters& p = modelet->parameters();
+    words += p.rows() * (p.cols() + (p.has_bias() ? 1 : 0) + 2);
+  }
+  for (const size_t replicas : {3u, 6u}) {
+    const double expected = 2.0 * static_cast<double>(replicas - 1) / static_cast<double>(replicas) * 4 *
+                            static_cast<double>(words);
+    EXPECT_NEAR(bytes(replicas), expected, 0.03 * expected) << replicas;
+  }
 }
 
 TEST_F(WeightedTest, AChangeThatCannotBeSentIsRefused) {

@@ -70,6 +70,31 @@ TEST_F(ReplicasTest, GoOnToTheBitFromACheckpoint) {
   }
 }
 
+// The moments of the rule are in the checkpoint. A run with another rule goes on without them.
+TEST_F(ReplicasTest, TheRuleGoesOnFromACheckpoint) {
+  for (const MeanRule rule : {MeanRule::kProx, MeanRule::kAdam, MeanRule::kMomentum}) {
+    experiment_.cluster.rule = rule;
+    const std::string name(spelling(rule));
+    const Outcome whole = run(name, {.size = 4});
+    const fs::path middle = shard::checkpoint_of_step(folder_ / name / "checkpoints", 10);
+    const Outcome rest = run(name + "-rest", {.size = 4, .resume = middle});
+    const std::vector<double> losses = whole.losses();
+    EXPECT_LT(losses.back(), losses.front());
+    EXPECT_EQ(rest.losses(), std::vector<double>(losses.begin() + 10, losses.end())) << name;
+    expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+    experiment_.cluster.rule = MeanRule::kAverage;
+    EXPECT_NE(run(name + "-average", {.size = 4, .resume = middle}).losses().back(), losses.back()) << name;
+  }
+}
+
+TEST_F(ReplicasTest, ThatArePulledBackLearnNothing) {
+  experiment_.train.epochs = 1;
+  const double learned = run("learns", {.size = 2}).events.back()["p_at_1"];
+  experiment_.cluster.rule = MeanRule::kProx;
+  experiment_.cluster.proximal = 1e6;
+  EXPECT_LT(run("pulled", {.size = 2}).events.back()["p_at_1"], learned - 0.05);
+}
+
 // Between synchronisations replicas need nothing from each other. What they learn depends neither on which
 // replica is ahead nor on how often progress is reported.
 TEST_F(ReplicasTest, RunApartAndSettleAllTheSame) {
