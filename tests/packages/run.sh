@@ -18,6 +18,9 @@ neighbours: agents and a scheduler of this version and of the one before, in bot
 nothing: from clean machines to a trained model, with the commands of docs/install.md; prints them and what they say
 pool:    a scheduler and three agents boot; train, stop, kill -9, a reboot, an upgrade of all packages while a run trains;
          a back-up of the scheduler, and its move to another machine
+slurm:   'modelet launch slurm' on a Slurm of two nodes: agents register, leave when a job of more weight takes a node, come
+         back with the queue, and go with scancel
+ssh:     'modelet launch ssh' on two machines and one that is dead, with the archive: up, status, a machine fails, upgrade, down
 USAGE
 }
 
@@ -74,6 +77,8 @@ if [[ ! -f $clean ]]; then
     mv "$work/part-$suite.tar" "$clean"
 fi
 run=$(mktemp -d "$work/run-XXXXXX")
+shared=$run/shared  # a folder that all booted machines see
+mkdir "$shared"
 bridge=mlt-$$
 declare -A leaders=()
 clean_up() {
@@ -120,7 +125,7 @@ boot() {
     ip -n "$space" route add default via 10.78.0.1
     echo "$name" >"$run/$name/root/etc/hostname"
   fi
-  setsid "$nspawn" -q --register=no --keep-unit -D "$run/$name/root" -M "mlt$$-$name" --hostname="$name" \
+  setsid "$nspawn" -q --register=no --keep-unit -D "$run/$name/root" -M "mlt$$-$name" --hostname="$name" --bind="$shared:/shared" \
     --network-namespace-path="/run/netns/$space" -b >>"$run/$name/console" 2>&1 &
   leaders[$name]=$!
   wait_for 60 "$name boots" booted "$name"
@@ -448,6 +453,179 @@ part_pool() {
   on moved systemctl stop modelet-scheduler
   failed_never moved "${agents[@]}"
   begin "$((SECONDS - begun)) seconds for this part"
+}
+
+# ---- Agents that are brought to machines
+
+# as_alice NAME COMMAND...: an ordinary user of a booted machine.
+as_alice() { on "$1" runuser -u alice -- "${@:2}"; }
+of_agents=(--cores=1 --memory-mib=1500 --gflops=10 --memory-gbps=5 --dedicated)  # which share this computer
+# machines_with NAME PACKAGES: a root with packages of Debian and the user alice, on which layers of machines can stand.
+machines_with() {
+  layered "$1" "$template"
+  in_root "$run/$1/root" sh -c "apt-get install -y -q --no-install-recommends $2 && useradd --create-home --shell /bin/bash --uid 1000 alice" >"$run/$1.log" ||
+    { cat "$run/$1.log"; fail "packages cannot be installed: $2"; }
+}
+make_scheduler() {
+  boot sched $scheduler_address
+  wait_for 60 "the scheduler is active" active sched modelet-scheduler
+  scheduler_key=$(on sched modelet key /etc/modelet/scheduler.key)
+  on sched modelet keygen /root/admin.key --allow-list /var/lib/modelet-scheduler/allowed --role admin --name root >/dev/null
+}
+submit_endless() {
+  ask submit /usr/share/doc/modelet/experiments/quickstart.toml --set train.epochs=1000 --nodes "$1" >"$run/submit.log" 2>&1 || { cat "$run/submit.log"; fail "submit"; }
+  wait_for 120 "the run does steps" step_after 20
+}
+none_is_lost() { ! ask nodes --json | grep '"state":"lost"' || fail "an agent was lost that should have left"; }
+
+# A job that was put back into the queue starts again after cred_expire seconds.
+slurm_configuration() {
+  echo CgroupPlugin=cgroup/v1 >"$1/cgroup.conf"
+  cat >"$1/slurm.conf" <<CONF
+ClusterName=test
+SlurmctldHost=sched($scheduler_address)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=cred_expire=15
+StateSaveLocation=/var/spool/slurmctld
+SlurmdSpoolDir=/var/spool/slurmd
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+MpiDefault=none
+KillWait=90
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmdParameters=config_overrides
+NodeName=n1 NodeAddr=10.78.0.11 CPUs=2 CoresPerSocket=2 RealMemory=4000
+NodeName=n2 NodeAddr=10.78.0.12 CPUs=2 CoresPerSocket=2 RealMemory=4000
+PartitionName=spare Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60 PreemptMode=REQUEUE
+PartitionName=urgent Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+CONF
+}
+nodes_are_idle() { [[ $(on sched sinfo --noheader --partition=spare --states=idle --format=%D) == 2 ]]; }
+queue_is_empty() { [[ -z $(on sched squeue --noheader) ]]; }
+
+part_slurm() {
+  local name word
+  make_template
+  make_network
+  begin "Slurm with two nodes boots"
+  machines_with slurm "/packages/new/modelet_*.deb /packages/new/modelet-agent_*.deb /packages/new/modelet-scheduler_*.deb slurmctld slurmd slurm-client munge"
+  slurm_configuration "$run/slurm/root/etc/slurm"
+  printf '%s\n' "$scheduler_address sched" "10.78.0.11 n1" "10.78.0.12 n2" >>"$run/slurm/root/etc/hosts"
+  umount "$run/slurm/root"
+  for name in sched n1 n2; do layered "$name" "$run/slurm/up:$template"; done
+  in_root "$run/sched/root" systemctl disable --quiet slurmd
+  for name in n1 n2; do in_root "$run/$name/root" systemctl disable --quiet slurmctld modelet-scheduler; done
+  make_scheduler
+  boot n1 10.78.0.11
+  boot n2 10.78.0.12
+  wait_for 60 "Slurm has two idle nodes" nodes_are_idle
+
+  begin "modelet launch slurm -N 2"
+  word=$(on sched modelet-scheduler invite --config /etc/modelet/scheduler.toml)
+  install -d -o 1000 -g 1000 "$shared/alice"
+  as_alice sched modelet launch slurm -N 2 --invitation "$word" --folder /shared/alice/agents --partition spare "${of_agents[@]/#/--agent=}"
+  wait_for 120 "the pool has two nodes" nodes_are 2
+  submit_endless 2
+
+  begin "a job of more weight takes a node: its agent leaves, the run goes on with the other"
+  as_alice sched sbatch --quiet --partition=urgent --nodelist=n1 --exclusive --output=/dev/null --wrap "sleep 20"
+  wait_for 120 "an agent leaves" nodes_are 1
+  none_is_lost
+  goes_on "with one node"
+  wait_for 240 "the agent is back" nodes_are 2
+  goes_on "with the agent that is back"
+
+  begin "scancel: the agents leave, and stay away"
+  as_alice sched modelet launch slurm --down
+  wait_for 120 "both agents have left" nodes_are 0
+  none_is_lost
+  wait_for 60 "the queue is empty" queue_is_empty
+  for name in sched n1 n2; do remove_machine "$name"; done
+}
+
+part_ssh() {
+  local name archive word again=$run/again hosts=(h1 h2)
+  archive=$(ls "$packages"/modelet-*-linux-*.tar.xz 2>/dev/null) || fail "$packages has no archive: packaging/make-packages.sh makes it"
+  make_template
+  make_network
+  begin "two machines boot that have nothing but sshd"
+  machines_with sshd "openssh-server openssh-client xz-utils /packages/new/modelet_*.deb /packages/new/modelet-scheduler_*.deb"
+  umount "$run/sshd/root"
+  machines_with hosts "openssh-server xz-utils"
+  umount "$run/hosts/root"
+  layered sched "$run/sshd/up:$template"
+  make_scheduler
+  as_alice sched ssh-keygen -q -t ed25519 -N "" -f /home/alice/.ssh/id_ed25519
+  for name in "${hosts[@]}"; do
+    layered "$name" "$run/hosts/up:$template"
+    install -d -o 1000 -g 1000 -m 700 "$run/$name/root/home/alice/.ssh"
+    as_alice sched cat /home/alice/.ssh/id_ed25519.pub >"$run/$name/root/home/alice/.ssh/authorized_keys"
+    chown 1000:1000 "$run/$name/root/home/alice/.ssh/authorized_keys"
+    boot "$name" "10.78.0.2${name#h}"
+    wait_for 60 "sshd of $name" active "$name" ssh
+  done
+
+  begin "modelet launch ssh: up, with a third machine that is dead"
+  install -d -o 1000 -g 1000 "$shared/alice"
+  cp "$archive" "$shared/alice/first.tar.xz"
+  mkdir "$again"
+  tar -C "$again" -xf "$archive"
+  touch "$(echo "$again"/modelet-*)/second"
+  tar -C "$again" -czf "$shared/alice/second.tar.gz" "$(basename "$again"/modelet-*)"
+  word=$(on sched modelet-scheduler invite --config /etc/modelet/scheduler.toml)
+  {
+    echo "tarball = '/shared/alice/first.tar.xz'"
+    echo "invitation = '$word'"
+    echo "ssh_options = ['-o', 'StrictHostKeyChecking=accept-new']"
+    printf "agent_options = [%s]\n" "$(printf "'%s', " "${of_agents[@]}" --leave-seconds=20)"
+    printf "[[host]]\nname = '%s'\naddress = 'alice@%s'\n" h1 10.78.0.21 h2 10.78.0.22
+  } >"$shared/alice/alive.toml"
+  { cat "$shared/alice/alive.toml"; printf "[[host]]\nname = 'dead'\naddress = 'alice@10.78.0.99'\n"; } >"$shared/alice/hosts.toml"
+  launch_gives 1 up "h1.*ok" "h2.*ok" "dead.*FAILED.*not reached"
+  wait_for 60 "the pool has two nodes" nodes_are 2
+  submit_endless 2
+  mv "$shared/alice/alive.toml" "$shared/alice/hosts.toml"
+  launch_gives 0 status "h1.*ok.*runs" "h2.*ok.*runs"
+
+  begin "a machine fails, and boots again"
+  kill -9 "$(pgrep -P "${leaders[h2]}" | head -1)"
+  power_off h2
+  launch_gives 1 status "h1.*ok.*runs" "h2.*FAILED.*not reached"
+  wait_for 60 "a node is lost" nodes_are 1
+  goes_on "with one node"
+  boot h2 10.78.0.22
+  wait_for 60 "sshd of h2" active h2 ssh
+  launch_gives 0 status "h2.*ok.*stopped"
+  launch_gives 0 up "h2.*ok.*runs"
+  wait_for 60 "the pool has two nodes" nodes_are 2
+
+  begin "upgrade while the run trains, down"
+  sed -i 's/first.tar.xz/second.tar.gz/' "$shared/alice/hosts.toml"
+  launch_gives 0 status "h1.*other programs"
+  launch_gives 0 upgrade "h1.*ok.*runs" "h2.*ok.*runs"
+  on h1 test -e /home/alice/modelet/app/second || fail "the upgrade has not changed the programs"
+  wait_for 60 "the pool has two nodes" nodes_are 2
+  goes_on "after the upgrade"
+  launch_gives 0 down --remove "h1.*ok" "h2.*ok"
+  wait_for 60 "no agent is left" nodes_are 0
+  for name in "${hosts[@]}"; do ! on "$name" test -e /home/alice/modelet || fail "$name has something left"; done
+  for name in sched "${hosts[@]}"; do remove_machine "$name"; done
+}
+# launch_gives CODE ACTION [--OPTION] LINE...: ends with this code, and a line that matches each.
+launch_gives() {
+  local code=0 said line arguments=("$2")
+  local wanted=$1
+  shift 2
+  while [[ ${1:-} == --* ]]; do arguments+=("$1"); shift; done
+  said=$(as_alice sched modelet launch ssh /shared/alice/hosts.toml "${arguments[@]}" 2>&1) || code=$?
+  echo "$said"
+  ((code == wanted)) || fail "launch ssh ${arguments[*]} ended with $code, not $wanted"
+  for line in "$@"; do grep -q "$line" <<<"$said" || fail "launch ssh ${arguments[*]} does not say: $line"; done
 }
 
 for part in "${parts[@]}"; do "part_$part"; done
