@@ -79,13 +79,15 @@ def follow(command: Sequence[str], listeners: Listeners, stop: int = signal.SIGI
             raise_for(program.returncode, errors.read())
 
 
-def train(experiment: Experiment, nodes: int = 1, *, settings: Mapping[str, Any] | None = None,
-          out: str | os.PathLike[str] | None = None, resume: str | os.PathLike[str] | None = None, callbacks: Callbacks = None,
-          progress: Progress = "auto") -> Run:
+def train(experiment: Experiment, nodes: int = 1, *, owners: Sequence[str | os.PathLike[str]] = (),
+          settings: Mapping[str, Any] | None = None, out: str | os.PathLike[str] | None = None,
+          resume: str | os.PathLike[str] | None = None, callbacks: Callbacks = None, progress: Progress = "auto") -> Run:
     """Trains an experiment on this machine and returns its Run.
 
     experiment     a file (docs/experiment.md), or a dict of its keys: {"data.train": "train.txt", ...}
     nodes          more than 1: a scheduler and that many agents, as processes of their own
+    owners         files of training data, in place of data.train: each is read by an agent of its own and stays there
+                   (docs/privacy.md)
     settings       keys that replace those of the experiment
     out            the run's folder; None: runs/NAME-TIME
     resume         the folder of a run, or a checkpoint, to continue from
@@ -96,6 +98,8 @@ def train(experiment: Experiment, nodes: int = 1, *, settings: Mapping[str, Any]
     with Folder() as folder, Listeners(callbacks, progress) as listeners:
         command = [_programs.path("modelet"), "train", *experiment_arguments(experiment, settings, folder.path),
                    "--nodes", str(nodes), "--json"]
+        if owners:
+            command += ["--owners", ",".join(map(os.fspath, owners))]
         if isinstance(experiment, Mapping) and out is None and resume is None:
             raise _modelet.UsageError(NEEDS_OUT)
         if out is not None:

@@ -111,6 +111,20 @@ def test_two_nodes(text_experiment, tmp_path):
     assert run.finished["p_at_1"] > 0.9
 
 
+def test_owners(tmp_path):
+    for name in ("a", "b", "test"):
+        rows = [f"{row % 3} {row % 3}:1 {3 + row % 5}:0.5" for row in range(60)]
+        (tmp_path / f"{name}.txt").write_text("\n".join(["60 8 3", *rows]) + "\n")
+    keys = {"data.test": tmp_path / "test.txt", "model.hidden": [16], "modelets.hidden_columns": 16, "sampling.mode": "full",
+            "train": {"epochs": 5, "batch": 8, "learning_rate": 0.05}}
+    events = []
+    run = modelet.train(keys, owners=[tmp_path / "a.txt", tmp_path / "b.txt"], out=tmp_path / "run", callbacks=events.append)
+    assert next(event for event in events if event["event"] == "started")["replicas"] == 2
+    assert run.finished["p_at_1"] > 0.9
+    with pytest.raises(modelet.UsageError, match="at least two files"):
+        modelet.train(keys, owners=[tmp_path / "a.txt"], out=tmp_path / "no")
+
+
 def test_errors_say_what_the_program_says(text_experiment, tmp_path):
     with pytest.raises(modelet.UsageError, match="train.epochs"):
         modelet.train(text_experiment, settings={"train.epochs": 0}, out=tmp_path / "no")
