@@ -47,7 +47,8 @@ class ValueReader {
       if (!given) wrong_type<T>(node_);
       value = *given;
     } else if constexpr (WholeNumber<T>) {
-      value = whole_number<T, T>(node_);
+      const bool is_zero = !field_.zero.empty() && node_.value_exact<std::string_view>() == field_.zero;
+      value = is_zero ? 0 : whole_number<T, T>(node_);
     } else if constexpr (std::same_as<T, float>) {
       if (!node_.is_number()) wrong_type<T>(node_);
       const double given = node_.is_integer() ? static_cast<double>(node_.as_integer()->get())

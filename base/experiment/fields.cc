@@ -279,9 +279,11 @@ constexpr Field kModel[] = {
      .unit = "networks",
      .meaning =
          "the labels are divided into this many blocks, each with a network of its own, all of whose settings hold for "
-         "each; they exchange nothing while they train, and answers are merged by score; needs sigmoid; 1: one network",
+         "each; they exchange nothing while they train, and answers are merged by score; needs sigmoid; 1: one network; auto: "
+         "several, chosen for the data",
      .low = 1,
-     .high = kMostTowers},
+     .high = kMostTowers,
+     .zero = "auto"},
     {.key = "model.divisions",
      .target = at<&E::model, &E::Model::divisions>,
      .unit = "divisions",

@@ -51,6 +51,7 @@ struct Field {
   std::string_view unit, meaning;
   double low = 0, high = 0;  // range of a number or of a list's elements, both ends included
   Text text = Text::kNone;
+  std::string_view zero = {};  // the word that stands for 0, a number outside of the range
 };
 
 // A key of earlier releases. Files that they wrote have every key, so with the value that had no effect it is
@@ -123,7 +124,8 @@ inline std::string toml_text(const NamedTexts& value) {
   return "{" + text + "}";
 }
 inline std::string toml_value(const Field& field, Experiment& experiment) {
-  return std::visit([](auto* value) { return toml_text(*value); }, field.target(experiment));
+  const std::string text = std::visit([](auto* value) { return toml_text(*value); }, field.target(experiment));
+  return field.zero.empty() || text != "0" ? text : toml_text(std::string(field.zero));
 }
 
 // The lines "name = value" of a field in its section: one, or one for each free name.
@@ -154,7 +156,8 @@ std::string range_text(const Field& field) {
   };
   if constexpr (Choice<T>) return join(spellings(T{}));
   if constexpr (std::same_as<T, bool>) return "true, false";
-  if constexpr (WholeNumber<T> || std::same_as<T, float>) return interval();
+  if constexpr (WholeNumber<T> || std::same_as<T, float>)
+    return interval() + (field.zero.empty() ? "" : ", or " + std::string(field.zero));
   if constexpr (std::same_as<T, std::vector<uint32_t>>)
     return "1 to " + number_text(kMaxHiddenLayers) + " of " + interval();
   if constexpr (std::same_as<T, std::vector<std::string>>) return "columns; may be empty";

@@ -15,6 +15,7 @@
 #include "base/experiment/field_reader.h"
 #include "base/experiment/fields.h"
 #include "base/experiment/table_layout.h"
+#include "base/experiment/towers.h"
 #include "base/system/file.h"
 #include "base/text/suggest.h"
 #include "base/text/toml.h"
@@ -107,7 +108,7 @@ class Parser {
       if (!quoted && text.find(',') != std::string::npos)
         throw UsageError(place + ": write several as " + key + "=[\"...\", \"...\"]");
       text = text.empty() ? "[]" : "[" + (quoted ? text : toml_text(text)) + "]";
-    } else if (takes_text(*field) && !quoted)
+    } else if ((takes_text(*field) || (!field->zero.empty() && text == field->zero)) && !quoted)
       text = toml_text(text);
     toml::table parsed;
     try {
@@ -189,6 +190,8 @@ class Parser {
 
   void check_towers() const {
     const auto& model = experiment_.model;
+    if (model.towers == kAutoTowers)
+      fail("model.towers", "is auto, which is chosen for the data: modelet train FILE --choose; or give a number");
     if (model.towers == 1) {
       if (model.divisions > 1) fail("model.divisions", "divides labels into towers, and model.towers is 1: choose more");
       return;

@@ -12,6 +12,7 @@
 namespace modelet {
 
 inline constexpr uint32_t kMostTowers = 1024;  // of a division
+inline constexpr uint32_t kAutoTowers = 0;     // model.towers of who leaves their number to the recipe; nobody trains it
 
 // 1: one network for all labels, and no task.
 constexpr uint32_t tower_tasks(const Experiment::Model& model) {

@@ -6,6 +6,7 @@
     sudo train_modelet.py ../amazon-670k-shape.toml --nodes 2 --compare-keys        the cost of encryption for a step
     sudo train_modelet.py ../amazon-670k-shape.toml --nodes 4 --set train.epochs=20 --compare-links    the hidden share of the wire's time
     sudo train_modelet.py ../amazon-670k-shape.toml --nodes 4 --set train.epochs=30 --compare-build OLD/build/release/bin     what snapshots cost a step
+    sudo train_modelet.py ../debian-deps.toml --nodes 8 --cpu 0.2 --set model.towers=8 --set "model.hidden=[192]" --compare-one-node    what eight nodes bring
 
 Seconds and bytes are those between the first and the last "progress" event: starting, the first steps and evaluation are not included.
 Needs root (cluster.py says what else). Exit codes: 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
@@ -138,6 +139,17 @@ class _Run:
         if submit.wait() or not finished:
             raise RunFailed(f"modelet submit ended with exit code {submit.returncode}: {self._tail('submit')}")
 
+    def seconds_of_tasks(self, experiment, settings, threads):
+        """From the first task of a run of towers that begins to the last one that is done."""
+        try:
+            self._start_pool(threads)
+            times = [(time.monotonic(), event) for event in self._events(experiment, settings, "run") if event["event"] == "task"]
+            if not times:
+                raise RunFailed("the run has no tasks; set model.towers")
+            return max(at for at, event in times if event["tasks_done"] == event["tasks"]) - times[0][0]
+        finally:
+            clusters.stop(self.processes.values())
+
     def _curve(self, experiment, settings, test, measured):
         """Returns [(train_seconds of the measured run, P@1), ...]. Checkpoints take time, so they come from a second run, which learns
         the same."""
@@ -223,6 +235,22 @@ def compare_links(arguments):
     return 0
 
 
+def compare_one_node(arguments):
+    """The tasks of a run of towers on all nodes, and on one of them alone, in turn."""
+    others, ratios = measuring.OthersShare(), []
+
+    def seconds(nodes):
+        with clusters.Cluster.wanted(arguments, nodes) as cluster, tempfile.TemporaryDirectory(prefix="modelet-cluster-") as folder:
+            return _Run(cluster, arguments.programs.resolve(), pathlib.Path(folder), False, True).seconds_of_tasks(arguments.experiment, arguments.set, arguments.threads)
+
+    for pair in range(arguments.pairs):
+        of = {nodes: seconds(nodes) for nodes in in_turn(pair, (1, arguments.nodes))}
+        ratios.append(of[1] / of[arguments.nodes])
+        print(f"one node {of[1]:.1f} s, {arguments.nodes} nodes {of[arguments.nodes]:.1f} s: {ratios[-1]:.2f} times", flush=True)
+    print(f"median {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}; others used {others.until_now():.0%} of the machine")
+    return 0
+
+
 def compare(cluster, arguments, before, after):
     """Trains in turn in two ways, which are {"name": what to call it, and parameters of train()}, and prints the ratios of their step times."""
     others, ratios = measuring.OthersShare(), []
@@ -251,7 +279,8 @@ def main():
                          help="the programs of another build without snapshots, and those of this one with them, in turn; "
                          "paths in --set must be absolute")
     variant.add_argument("--compare-links", action="store_true", help="links of --rate and links that take no time in turn, in one run: how much of the wire's time is hidden")
-    parser.add_argument("--pairs", type=int, default=5, help="of runs of --compare-keys and --compare-build (default: 5)")
+    variant.add_argument("--compare-one-node", action="store_true", help="the tasks of a run of towers on one node and on all of them, in turn")
+    parser.add_argument("--pairs", type=int, default=5, help="of runs that are compared (default: 5)")
     parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
     arguments = parser.parse_args()
     if not (arguments.programs / "modelet").is_file():
@@ -261,6 +290,8 @@ def main():
     try:
         if arguments.compare_links:
             return compare_links(arguments)
+        if arguments.compare_one_node:
+            return compare_one_node(arguments)
         with clusters.Cluster.wanted(arguments) as cluster:
             if arguments.compare_keys:
                 return compare(cluster, arguments, {"name": "without keys"}, {"name": "with keys", "keys": True})

@@ -54,6 +54,25 @@ double finish_of_all(uint32_t tasks, std::span<const double> seconds) {
 
 }  // namespace
 
+NetworkPlan plan_network(const Experiment& experiment, const DataShape& shape, std::span<const NodeCapacity> nodes,
+                         const Link& link) {
+  const double steps = steps_of(experiment, static_cast<double>(shape.train_rows));
+  NetworkPlan result;
+  const auto consider = [&](size_t count, double seconds_per_step) {
+    const double seconds = steps * seconds_per_step;
+    if (result.nodes == 0 || seconds < result.seconds) result = {.seconds = seconds, .nodes = count};
+  };
+  for (const NodeCapacity& node : nodes)
+    if (const auto alone = plan_if_it_fits(experiment, shape, std::span(&node, 1)))
+      consider(1, alone->seconds_per_step);
+  if (const auto together = plan_if_it_fits(experiment, shape, nodes)) {
+    const double seconds_per_step = together->seconds_per_step + wire_seconds(*together, link);
+    consider(nodes.size(), seconds_per_step);
+    result.on_all_nodes = steps * seconds_per_step;
+  }
+  return result;
+}
+
 TaskPlan plan_tasks(const Experiment& experiment, const DataShape& shape, std::span<const NodeCapacity> nodes,
                     const Link& link) {
   TaskPlan result{.tasks = tower_tasks(experiment.model)};
@@ -74,19 +93,7 @@ TaskPlan plan_tasks(const Experiment& experiment, const DataShape& shape, std::s
     throw Error("no node has room for a tower");
   }
   result.makespan = finish_of_all(result.tasks, result.seconds);
-
-  const double all_steps = steps_of(experiment, rows);
-  const auto consider = [&](const std::optional<Plan>& plan, size_t count, double seconds_per_step) {
-    const double seconds = all_steps * seconds_per_step;
-    if (!plan || (result.network_nodes != 0 && seconds >= result.network_seconds)) return;
-    result.network_seconds = seconds;
-    result.network_nodes = count;
-  };
-  for (const NodeCapacity& node : nodes)
-    if (const auto alone = plan_if_it_fits(tower, shape, std::span(&node, 1)))
-      consider(alone, 1, alone->seconds_per_step);
-  if (const auto together = plan_if_it_fits(tower, shape, nodes))
-    consider(together, nodes.size(), together->seconds_per_step + wire_seconds(*together, link));
+  result.network = plan_network(tower, shape, nodes, link);
   return result;
 }
 
@@ -97,12 +104,12 @@ std::string to_text(const TaskPlan& plan) {
   std::string text = fmt::format(
       "{} tasks: {:.1f} to {:.1f} s each, alone on one of {} nodes with {}; all of them: {:.1f} s\n",
       plan.tasks, least, most, of_a_task.size(), bytes_text(plan.memory_bytes), plan.makespan);
-  if (plan.network_nodes == 0) return text + "one network of these settings does not fit on these nodes\n";
+  if (plan.network.nodes == 0) return text + "one network of these settings does not fit on these nodes\n";
   return text +
          fmt::format("one network of these settings takes {:.1f} s on {}: {} faster here\n",
-                     plan.network_seconds,
-                     plan.network_nodes == 1 ? "the fastest node alone" : "all nodes, over these links",
-                     plan.makespan < plan.network_seconds ? "towers are" : "the one network is");
+                     plan.network.seconds,
+                     plan.network.nodes == 1 ? "the fastest node alone" : "all nodes, over these links",
+                     plan.makespan < plan.network.seconds ? "towers are" : "the one network is");
 }
 
 }  // namespace modelet::scheduler

@@ -2,6 +2,7 @@
 // same settings. A node takes the next task when it is free, the fastest first, as in scheduler/core/queue.cc. Pure.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,17 +15,27 @@
 
 namespace modelet::scheduler {
 
+// How long one network takes: on all nodes or on the fastest one alone, whichever is less.
+struct NetworkPlan {
+  double seconds = 0;
+  size_t nodes = 0;               // on which that is; 0: it does not fit
+  double on_all_nodes = INFINITY;  // seconds
+};
+
 struct TaskPlan {
   uint32_t tasks = 0;
   // [node] seconds of a task with an equal part of the labels, alone on this node; 0: it has no room for one.
   std::vector<double> seconds;
   uint64_t memory_bytes = 0;   // of a task
   double makespan = 0;         // seconds until all tasks are done
-  double network_seconds = 0;  // of one network, on all nodes or on the fastest one alone, whichever is less
-  size_t network_nodes = 0;    // on which that is; 0: it does not fit
+  NetworkPlan network;         // of the same settings
 };
 
-// Evaluations and the fitting of classifiers do not count. Throws Error if no node has room for a task.
+// Evaluations and the fitting of classifiers do not count.
+NetworkPlan plan_network(const Experiment& experiment, const DataShape& shape, std::span<const NodeCapacity> nodes,
+                         const Link& link);
+
+// The same for towers. Throws Error if no node has room for a task.
 TaskPlan plan_tasks(const Experiment& experiment, const DataShape& shape, std::span<const NodeCapacity> nodes,
                     const Link& link);
 

@@ -46,11 +46,13 @@ class Chooser {
 
   Choice run() {
     adopt(training_recipe(given_, facts_, machine_));
+    consider_towers();
     Pace pace;
     double seconds = 0;  // of the budget that are left once the pace is known
     Experiment planned = choice_.experiment;
     if (options_.seconds) {
-      pace = trials_.pace(tower_experiment(choice_.experiment), std::min(kTimingOfBudget * *options_.seconds, kMostTiming));
+      pace = trials_.pace(tower_experiment(choice_.experiment),
+                          std::min(kTimingOfBudget * *options_.seconds, kMostTiming));
       seconds = *options_.seconds - pace.measuring;
       planned = fitted((1 - kTrialsOfBudget) * seconds, pace).recipe.experiment;
     }
@@ -72,6 +74,18 @@ class Chooser {
   void adopt(const Recipe& recipe) {
     choice_.experiment = recipe.experiment;
     for (const Reason& reason : recipe.chosen) choice_.explain(reason);
+  }
+
+  // Only towers that learn as well as the network: with labels that exclude each other that is not known.
+  void consider_towers() {
+    const Experiment& network = choice_.experiment;
+    if (!options_.towers_are_faster || given_.keys.contains("model.towers") || network.model.towers > 1 ||
+        network.model.loss != Loss::kSigmoid)
+      return;
+    GivenKeys divided = given_;
+    divided.towers = true;
+    const Recipe towers = training_recipe(divided, facts_, machine_);
+    if (towers.experiment.model.towers > 1 && options_.towers_are_faster(network, towers.experiment, facts_)) adopt(towers);
   }
 
   Fitted fitted(double seconds, const Pace& pace) const {

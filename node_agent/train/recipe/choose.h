@@ -4,8 +4,9 @@
 //
 // Trials compare how good models are after a fixed number of steps, so the same data on the same
 // instruction set gives the same decisions. Measured time only decides what is affordable: how large the
-// model is under a time budget, and whether a trial is left out because the trials before it took longer
-// than expected. The result is an ordinary experiment, which repeats exactly.
+// model is under a time budget, whether a trial is left out because the trials before it took longer than expected, and
+// whether several nodes train towers sooner than one network. The result is an ordinary experiment, which repeats
+// exactly.
 //
 // Only decisions are made here; the trials are behind an interface. One thread.
 #pragma once
@@ -55,6 +56,9 @@ struct ChooseOptions {
   double trial_share = 0.25;      // the most that trials may take, as a share of the estimated training time
   std::optional<double> seconds;  // time budget for trials, training and evaluation together
   uint64_t test_rows = 0;         // rows that are scored at the end
+  uint32_t nodes = 1;             // of the run
+  // Whether the nodes train these towers sooner than this network. Without it, towers are chosen for their memory only.
+  std::function<bool(const Experiment& network, const Experiment& towers, const DataFacts& facts)> towers_are_faster = {};
   bool in_memory = false;         // the samples are in memory, so there is no file to be read
   // Called several times a second while trials run; may throw, which ends the choice.
   std::function<void()> check = {};

@@ -14,7 +14,8 @@ namespace {
 
 // What was decided before the rest counts as given from now on.
 GivenKeys with_more(const GivenKeys& given, const Recipe& recipe) {
-  GivenKeys more{recipe.experiment, given.keys};
+  GivenKeys more = given;
+  more.experiment = recipe.experiment;
   for (const Reason& chosen : recipe.chosen) more.keys.insert(chosen.key);
   return more;
 }
@@ -37,6 +38,7 @@ Choice choose_for_data(const GivenKeys& given, const LoadData& load, const Choos
 
   DataTrials trials(data.train, facts, now.experiment.train.threads, options.check);
   const Machine machine{.memory_bytes = usable_memory().value_or(UsableMemory{.bytes = UINT64_MAX}).bytes,
+                        .nodes = options.nodes,
                         .bf16_products = shard::kernels::pairs_pay()};
   ChooseOptions left = options;
   left.test_rows = data.test_rows;

@@ -66,12 +66,8 @@ double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pa
 
 uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
   uint64_t bytes = 0;
-  const DataShape shape{.features = facts.features,
-                        .labels = (facts.labels + experiment.model.towers - 1) / experiment.model.towers,
-                        .train_rows = facts.rows,
-                        .features_per_row = facts.features_per_row,
-                        .labels_per_row = facts.labels_per_row,
-                        .occurring_features = facts.occurring_features};
+  DataShape shape = shape_of(facts);
+  shape.labels = (facts.labels + experiment.model.towers - 1) / experiment.model.towers;
   for (const ModeletSpec& modelet : partition_model(experiment, shape))
     bytes += modelet_bytes(modelet, experiment) + pair_bytes(modelet, experiment, shape);
   return bytes;

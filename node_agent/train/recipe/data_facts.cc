@@ -104,6 +104,15 @@ DataFacts measure_facts(const shard::Dataset& train) {
   return facts;
 }
 
+DataShape shape_of(const DataFacts& facts) {
+  return {.features = facts.features,
+          .labels = facts.labels,
+          .train_rows = facts.rows,
+          .features_per_row = facts.features_per_row,
+          .labels_per_row = facts.labels_per_row,
+          .occurring_features = facts.occurring_features};
+}
+
 nlohmann::json to_json(const DataFacts& facts) {
   return {{"rows", facts.rows},
           {"features", facts.features},

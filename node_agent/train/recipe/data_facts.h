@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
+#include "base/experiment/experiment.h"
 #include "shard/data/store/dataset.h"
 
 namespace modelet::agent {
@@ -31,6 +32,8 @@ struct DataFacts {
 };
 
 DataFacts measure_facts(const shard::Dataset& train);
+// The shape of a model of these samples.
+DataShape shape_of(const DataFacts& facts);
 
 // As members of the event "recipe" (docs/events.md).
 nlohmann::json to_json(const DataFacts& facts);

@@ -17,6 +17,7 @@
 #include "base/experiment/fields.h"
 #include "base/experiment/reader.h"
 #include "base/experiment/towers.h"
+#include "base/system/file.h"
 #include "node_agent/train/recipe/regime.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/encode/guess.h"
@@ -81,7 +82,11 @@ bool all_have_labels(const Experiment& now, const DataFacts& facts) {
 class Rules {
  public:
   explicit Rules(const GivenKeys& given, const DataFacts& facts = {}, const Machine& machine = {})
-      : given_(given.keys), facts_(facts), machine_(machine), recipe_{.experiment = given.experiment} {}
+      : given_(given.keys),
+        wants_towers_(given.towers),
+        facts_(facts),
+        machine_(machine),
+        recipe_{.experiment = given.experiment} {}
 
   Recipe for_reading() {
     const Experiment::Data& data = now_.data;
@@ -120,7 +125,8 @@ class Rules {
   }
 
   Recipe for_training() {
-    loss();
+    if (wants_towers_) towers();
+    if (model_.towers == 1) loss();
     sampling_mode();
     if (now_.data.format == DataFormat::kWords) {
       running_text();
@@ -171,6 +177,24 @@ class Rules {
     }
     if (words) set(now_.text.weight, TextWeight::kTfIdf, "rare words say more than common ones");
     return std::move(recipe_);
+  }
+
+  // Two divisions of towers that are half as wide as one network learn what it learns (docs/studies/towers.md). More
+  // towers learn a little less, so there are no more than the nodes can use at once.
+  void towers() {
+    constexpr uint64_t kFewLabels = 2048, kFewestOfTower = 1024;
+    if (facts_.labels <= kFewLabels)
+      return set(model_.towers, 1, fmt::format("{} labels are too few to be divided", facts_.labels));
+    if (now_.data.format == DataFormat::kWords || (!free(model_.loss) && model_.loss == Loss::kSoftmax))
+      return set(model_.towers, 1, "a softmax is over all labels");
+    set(model_.loss, Loss::kSigmoid, "answers of towers are merged by logits, and those of a softmax cannot be compared");
+    set(model_.divisions, 2, "two narrow towers for each label learn as much as one wide network");
+    set(model_.tower_labels, TowerLabels::kMixed, "two divisions that differ complement each other");
+    uint32_t count = by_size(static_cast<double>(facts_.labels), {{16384, 4}, {0, 8}});
+    while (count * model_.divisions < machine_.nodes && facts_.labels / (2 * count) >= kFewestOfTower) count *= 2;
+    set(model_.towers, count,
+        fmt::format("{} labels{}", facts_.labels,
+                    machine_.nodes > 1 ? fmt::format(", and {} nodes", machine_.nodes) : " are divided as asked for"));
   }
 
   void loss() {
@@ -247,16 +271,16 @@ class Rules {
   }
 
   // A tower has fewer labels to tell apart (docs/studies/towers.md).
-  static uint32_t width_of_tower(uint32_t width) {
-    constexpr uint32_t kOfTower = 3, kNarrowestTower = 128;
-    return std::min(width, std::max(kNarrowestTower, whole_vectors(width / kOfTower)));
+  uint32_t width_of_tower(uint32_t width) const {
+    constexpr uint32_t kNarrowestTower = 128;
+    return std::min(width, std::max(kNarrowestTower, whole_vectors(width / (model_.divisions > 1 ? 2 : 3))));
   }
 
   // Divides a network that is too large into towers, of which only one is in memory. Returns the width.
   uint32_t with_towers(uint32_t width) {
     constexpr uint64_t kFewestLabels = 64;  // of a tower
     if (!too_large_with_pairs() || !free(model_.towers) || model_.loss != Loss::kSigmoid) return width;
-    for (uint32_t towers = 2;
+    for (uint32_t towers = 2 * model_.towers;
          towers <= kMostTowers && facts_.labels / towers >= kFewestLabels && too_large_with_pairs();
          towers *= 2) {
       set(model_.towers, towers,
@@ -345,8 +369,8 @@ class Rules {
       least = kFewest;
     else if (has_classifiers(model_) && model_.loss == Loss::kSigmoid)
       least = std::clamp((rare ? 4 : 2) * train_.batch, kFewest, kUsual);
-    constexpr uint32_t kFewestOfTower = 128;
-    if (model_.towers > 1) least = std::max(kFewestOfTower, least / model_.towers);
+    const uint32_t fewest_of_tower = model_.divisions > 1 ? 256 : 128;
+    if (model_.towers > 1) least = std::max(fewest_of_tower, least / model_.towers);
     const auto draws =
         std::clamp<uint64_t>(std::bit_floor(facts_.labels / model_.towers / 128), least, kMost);
     set(now_.sampling.uniform, static_cast<uint32_t>(draws),
@@ -411,6 +435,7 @@ class Rules {
   }
 
   const std::set<std::string> given_;
+  const bool wants_towers_;
   const DataFacts facts_;
   const Machine machine_;
   Recipe recipe_;
@@ -426,7 +451,10 @@ void Recipe::explain(Reason reason) {
   chosen.push_back(std::move(reason));
 }
 
-GivenKeys given_settings(const std::string& origin, std::vector<std::string> settings) {
+namespace {
+
+// Of given values: the keys. Adds to `settings` what they imply.
+GivenKeys keys_of(const std::map<std::string, std::string>& values, std::vector<std::string>& settings) {
   struct Implied {
     const char *given, *neutral;  // with this value, as toml_text() writes it, the key needs nothing
     const char *key, *value;
@@ -434,15 +462,34 @@ GivenKeys given_settings(const std::string& origin, std::vector<std::string> set
   constexpr Implied kImplied[] = {{"model.exclude_own", "false", "model.centroids", "true"},
                                   {"model.rare_trust", "1", "model.loss", "sigmoid"},
                                   {"model.towers", "1", "model.loss", "sigmoid"}};
-  const std::map<std::string, std::string> values = given_values("", origin, settings);
-  std::set<std::string> keys = given_keys("", origin, settings);
-  for (const Implied& each : kImplied) {
-    const auto given = values.find(each.given);
-    if (given == values.end() || given->second == each.neutral) continue;
-    if (!keys.insert(each.key).second) continue;
-    settings.push_back(std::string(each.key) + "=" + each.value);
+  GivenKeys given;
+  for (const auto& [key, value] : values) given.keys.insert(key);
+  if (const auto towers = values.find("model.towers"); towers != values.end() && towers->second == "\"auto\"") {
+    if (given.keys.contains("model.divisions"))
+      throw UsageError("model.divisions: is chosen together with model.towers = auto; leave it out, or give both");
+    given.towers = true;
+    given.keys.erase("model.towers");
+    settings.emplace_back("model.towers=1");
   }
-  return {parse_experiment("", origin, settings), std::move(keys)};
+  for (const Implied& each : kImplied)
+    if (given.keys.contains(each.given) && values.at(each.given) != each.neutral && given.keys.insert(each.key).second)
+      settings.push_back(std::string(each.key) + "=" + each.value);
+  return given;
+}
+
+}  // namespace
+
+GivenKeys given_settings(const std::string& origin, std::vector<std::string> settings) {
+  GivenKeys given = keys_of(given_values("", origin, settings), settings);
+  given.experiment = parse_experiment("", origin, settings);
+  return given;
+}
+
+GivenKeys given_in_file(const std::filesystem::path& file, std::vector<std::string> settings) {
+  constexpr size_t kMostFileBytes = size_t{1} << 20;
+  GivenKeys given = keys_of(given_values(read_text_file(file, kMostFileBytes), file, settings), settings);
+  given.experiment = load_experiment(file, settings);
+  return given;
 }
 
 Recipe reading_recipe(const GivenKeys& given) { return Rules(given).for_reading(); }

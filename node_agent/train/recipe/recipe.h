@@ -3,11 +3,12 @@
 // Where data with the same facts may still differ, alternatives name what a trial may find better (choose.h). Keys
 // that the user has given are never changed. To extend a recipe, add a regime, a rule or an alternative.
 //
-// Pure functions of facts, machine and given keys, without a clock, and without I/O except that
-// reading_recipe() looks at the file: the same input gives the same recipe. Any thread.
+// Pure functions of facts, machine and given keys, without a clock, and without I/O except that given_in_file() and
+// reading_recipe() look at their file: the same input gives the same recipe. Any thread.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,16 +36,19 @@ struct Recipe {
 struct GivenKeys {
   Experiment experiment;
   std::set<std::string> keys;
+  bool towers = false;  // model.towers = auto: towers are wanted, and their number is free
 };
 
-// What "key=value" settings give, without an experiment file. A key that makes sense only with a certain value
-// of another, such as model.exclude_own with centroids, gives that one too. `origin` names the settings in
-// errors.
+// What "key=value" settings give, without an experiment file or on top of one. A key that makes sense only with a
+// certain value of another, such as model.exclude_own with centroids, gives that one too. `origin` names the settings
+// in errors.
 GivenKeys given_settings(const std::string& origin, std::vector<std::string> settings);
+GivenKeys given_in_file(const std::filesystem::path& file, std::vector<std::string> settings);
 
 // The machine's part in a recipe.
 struct Machine {
   uint64_t memory_bytes = 0;   // memory that a run may use
+  uint32_t nodes = 1;          // of the run
   bool bf16_products = false;  // it has instructions that multiply bf16
 };
 

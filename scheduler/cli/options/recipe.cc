@@ -17,9 +17,11 @@
 #include "base/experiment/reader.h"
 #include "base/system/file.h"
 #include "base/system/program.h"
+#include "node_agent/machine/capacity.h"
 #include "node_agent/train/recipe/choice_text.h"
 #include "node_agent/train/recipe/choose_for_data.h"
 #include "scheduler/cli/options/hold_out.h"
+#include "scheduler/plan/task_plan.h"
 #include "shard/data/encode/guess.h"
 
 namespace modelet::cli {
@@ -28,7 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kMostSeconds = 1000 * 3600;
-constexpr size_t kMostFileBytes = size_t{1} << 20;
 
 // Training and test data as settings.
 std::vector<std::string> with_paths(const std::string& train, const std::string& test,
@@ -56,9 +57,7 @@ std::string held_out(std::string& train, const std::vector<std::string>& overrid
 
 agent::GivenKeys given_by(const RecipeArguments& recipe, const ExperimentArguments& arguments,
                           const fs::path& folder, Reporter& reporter) {
-  if (!recipe.from_data())
-    return {arguments.load(),
-            given_keys(read_text_file(arguments.file, kMostFileBytes), arguments.file, arguments.overrides)};
+  if (!recipe.from_data()) return agent::given_in_file(arguments.file, arguments.overrides);
   std::vector<std::string> overrides = arguments.overrides;
   const std::string key = "columns." + recipe.target;
   const bool is_given =
@@ -84,6 +83,30 @@ agent::GivenKeys given_by(const RecipeArguments& recipe, const ExperimentArgumen
   if (!is_given) given.keys.erase(key);
   return given;
 }
+
+// Plans as a pool of so many processes of this machine does, which talk without a wire.
+struct PlannedHere {
+  uint32_t count;
+
+  bool operator()(const Experiment& network, const Experiment& towers, const agent::DataFacts& facts) const {
+    constexpr scheduler::Link kLoopback{.bytes_per_second = 2e9, .round_trip_seconds = 5e-5};
+    const uint32_t threads = network.train.threads > 0 ? network.train.threads : std::max(1u, agent::usable_cores() / count);
+    const agent::Speed speed = agent::measure_speed(threads);
+    const std::vector<scheduler::NodeCapacity> nodes(count, {.name = "node",
+                                                             .cores = threads,
+                                                             .memory_bytes = agent::known_memory("leave --nodes out") / count,
+                                                             .gflops = speed.gflops,
+                                                             .memory_gbps = speed.memory_gbps,
+                                                             .bf16_gflops = speed.bf16_gflops});
+    const DataShape shape = agent::shape_of(facts);
+    try {
+      return scheduler::plan_tasks(towers, shape, nodes, kLoopback).makespan <
+             scheduler::plan_network(network, shape, nodes, kLoopback).on_all_nodes;
+    } catch (const Error&) {
+      return false;  // a node has no room for a tower
+    }
+  }
+};
 
 }  // namespace
 
@@ -127,9 +150,10 @@ std::string RecipeArguments::run_name(const ExperimentArguments& arguments) cons
   return named.run_name();
 }
 
-ChosenExperiment RecipeArguments::make(const ExperimentArguments& arguments, const fs::path& folder,
+ChosenExperiment RecipeArguments::make(const ExperimentArguments& arguments, const fs::path& folder, uint32_t nodes,
                                        Reporter& reporter) const {
-  agent::ChooseOptions options;
+  agent::ChooseOptions options{.nodes = nodes};
+  if (nodes > 1) options.towers_are_faster = PlannedHere{nodes};
   if (!time_budget.empty()) options.seconds = parse_duration(time_budget);
   if (trial_share) options.trial_share = *trial_share;
   const auto load = [&](const Experiment& experiment) {

@@ -32,9 +32,10 @@ struct RecipeArguments {
   bool used() const { return choose || from_data() || !time_budget.empty() || trial_share; }
   // Whether the keys are chosen for data, rather than for an experiment file.
   bool from_data() const { return !test.empty() || !target.empty(); }
-  // Tells `reporter` what is chosen, and why. `arguments.file` is the training data if from_data(); otherwise it is a
-  // file with some of the keys. Samples that are held out of it are written to `folder`.
-  ChosenExperiment make(const ExperimentArguments& arguments, const std::filesystem::path& folder,
+  // Tells `reporter` what is chosen, and why, for a run on so many processes of this machine. `arguments.file` is the
+  // training data if from_data(); otherwise it is a file with some of the keys. Samples that are held out of it are
+  // written to `folder`.
+  ChosenExperiment make(const ExperimentArguments& arguments, const std::filesystem::path& folder, uint32_t nodes,
                         Reporter& reporter) const;
   // The name of the run: the name of the training data, or the name of its folder if the file is only called
   // "train".

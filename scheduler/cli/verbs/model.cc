@@ -308,8 +308,8 @@ void plan(const PlanOptions& options) {
                            {"task_seconds", tasks.seconds},
                            {"task_memory_bytes", tasks.memory_bytes},
                            {"seconds", tasks.makespan},
-                           {"network_seconds", tasks.network_seconds},
-                           {"network_nodes", tasks.network_nodes}});
+                           {"network_seconds", tasks.network.seconds},
+                           {"network_nodes", tasks.network.nodes}});
   }
   const scheduler::Plan plan = scheduler::make_plan(experiment, shape, nodes);
   if (options.json) return print_line(to_json(plan, experiment.exchange.micro_batches, nodes, link));

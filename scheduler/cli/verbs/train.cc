@@ -193,7 +193,7 @@ ChosenExperiment experiment_of(const TrainOptions& options, const fs::path& fold
   if (!options.recipe.time_budget.empty() && options.nodes > 1)
     throw UsageError("--time-budget is measured in this process: leave out --nodes " +
                      std::to_string(options.nodes) + ", or set model.hidden and train.epochs instead");
-  return options.recipe.make(options.experiment, folder / "data", reporter);
+  return options.recipe.make(options.experiment, folder / "data", options.nodes, reporter);
 }
 
 // The owners' data, which this process may see because all owners are its user. Only the numbers of samples are used, to

@@ -58,8 +58,8 @@ TEST_F(TaskPlanTest, ANodeWithoutRoomTakesNone) {
 TEST_F(TaskPlanTest, SaysWhichIsFaster) {
   const std::vector<NodeCapacity> nodes(4, node(1));
   const TaskPlan slow_links = plan(nodes, {.bytes_per_second = 1e6, .round_trip_seconds = 0.02});
-  EXPECT_EQ(slow_links.network_nodes, 1u);
-  EXPECT_LT(slow_links.makespan, slow_links.network_seconds);
+  EXPECT_EQ(slow_links.network.nodes, 1u);
+  EXPECT_LT(slow_links.makespan, slow_links.network.seconds);
   EXPECT_THAT(to_text(slow_links), HasSubstr("on the fastest node alone: towers are faster here"));
   experiment.model.divisions = 4;
   EXPECT_THAT(to_text(plan(nodes, {.bytes_per_second = 1e12, .round_trip_seconds = 0})),

@@ -140,6 +140,27 @@ TEST(Recipe, TowersAreNarrowerAndDrawFewerLabels) {
   EXPECT_LT(model_bytes(towers, wide_facts()), model_bytes(tower_experiment(towers), wide_facts()));
 }
 
+TEST(Recipe, AutoTowersAreChosenForLabelsAndNodes) {
+  const auto with = [](uint64_t labels, uint32_t nodes, const std::vector<std::string>& settings = {}) {
+    DataFacts facts = wide_facts();
+    facts.labels = labels;
+    std::vector<std::string> all = {"model.towers=auto"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    return recipe_for(facts, given(all), {.memory_bytes = 1ull << 40, .nodes = nodes}).model;
+  };
+  EXPECT_EQ(with(1000, 1).towers, 1u);
+  EXPECT_EQ(with(5000, 1).towers, 4u);
+  EXPECT_EQ(with(50000, 1).towers, 8u);
+  EXPECT_EQ(with(50000, 40).towers, 32u);
+  EXPECT_EQ(with(20000, 1000).towers, 16u);  // with 1,024 labels each
+  EXPECT_EQ(with(50000, 1).divisions, 2u);
+  EXPECT_EQ(with(50000, 1).loss, Loss::kSigmoid);
+  EXPECT_EQ(with(50000, 1, {"model.loss=softmax"}).towers, 1u);
+  EXPECT_THROW(given({"model.towers=auto", "model.divisions=3"}), UsageError);
+  // Nobody else leaves the number open.
+  EXPECT_THROW(parse_experiment("", "x", {"data.train=a", "data.test=b", "model.towers=auto"}), UsageError);
+}
+
 TEST(Recipe, LessDataMeansNarrowerLayersAndMoreSmallerSteps) {
   Experiment before = recipe_for(wide_facts());
   for (const uint64_t rows : {10000, 3000, 300, 1}) {
@@ -417,6 +438,25 @@ TEST(Choose, TakesWhatIsClearlyBetterOnly) {
               choice.experiment.model.loss);  // later trials build on it
     EXPECT_LE(trials.experiments.front().model.hidden[0], choice.experiment.model.hidden[0]);
   }
+}
+
+TEST(Choose, SeveralNodesGetWhatTheyTrainSooner) {
+  const auto chosen = [](bool faster, const GivenKeys& of) {
+    FakeTrials trials;
+    bool asked = false;
+    const auto answer = [&](const Experiment& network, const Experiment& towers, const DataFacts&) {
+      asked = true;
+      EXPECT_EQ(network.model.towers, 1u);
+      EXPECT_GT(towers.model.towers, 1u);
+      return faster;
+    };
+    const Choice choice = choose_with(trials, of, {.nodes = 4, .towers_are_faster = answer});
+    return std::pair(asked, choice.experiment.model.towers > 1);
+  };
+  EXPECT_EQ(chosen(true, given()), std::pair(true, true));
+  EXPECT_EQ(chosen(false, given()), std::pair(true, false));
+  EXPECT_EQ(chosen(true, given({"model.towers=1"})), std::pair(false, false));
+  EXPECT_EQ(chosen(true, given({"model.loss=softmax"})), std::pair(false, false));
 }
 
 TEST(Choose, TrialsCostAShareOfTheTraining) {
