@@ -71,6 +71,22 @@ class Columns(ProgramTest):
         self.assertGreater(columns["day"]["missing"], 100)
         self.assertIn("category separator=pipe", self.modelet("data", "describe", "orders.csv").stdout)
 
+    def test_a_graph(self):
+        """What an account's neighbours are like says more of a fraud than its own row, which alone reaches `own_auc`."""
+        self.modelet("data", "synth", "fraud", "--preset", "accounts", "--rows", "4000", "--rows-test", "2000")
+        (made,) = self.modelet("data", "graph", "fraud/nodes.csv", "fraud/graph.csv", "--id", "account", "--edges", "fraud/edges.csv", "--target", "fraud",
+                               "--target", "part", "--json").events()
+        self.assertEqual((made["event"], made["nodes"]), ("graph", 6000))
+        self.modelet("data", "split", "fraud/graph.csv", "fraud/parts", "--owners", "2", "--by", "column:part")
+        program = self.modelet("train", "fraud/parts/owner-0.csv", "fraud/parts/owner-1.csv", "--set", "columns.fraud=label", "--set", "columns.part=ignore",
+                               "--set", "columns.neighbours=ignore", "--set", "train.epochs=5", "--set", "train.learning_rate=0.001",
+                               "--trial-share", "0", "--out", "fraud/run", "--json", "--threads", "1")
+        truth = json.loads((self.folder / "fraud/truth.json").read_text())
+        self.assertGreater(finished(program)["auc"], (truth["own_auc"] + 2 * truth["auc"]) / 3)
+        self.assert_refused(2, "give --edges FILE, or --neighbours COLUMN", "modelet", "data", "graph", "fraud/nodes.csv", "x.csv", "--target", "fraud")
+        self.assert_refused(2, ["there is no column 'amuont'", "did you mean 'amount'?"], "modelet", "data", "graph", "fraud/nodes.csv", "x.csv", "--id", "amuont",
+                            "--edges", "fraud/edges.csv", "--target", "fraud")
+
     def test_errors(self):
         self.assert_refused(2, ["there is no column 'produkt'", "did you mean 'product'?"], "modelet", "train", "orders.csv", "--target", "produkt")
         (self.folder / "few.csv").write_text("a,y\n1,2\n")

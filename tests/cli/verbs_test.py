@@ -60,6 +60,7 @@ class ExitCodes(PoolTest):
         shutil.copytree(newest_checkpoint(self.folder / "done"), damaged)
         (damaged / "index.json").write_text("{")
         (self.folder / "a-file").write_text("")
+        (self.folder / "nodes.csv").write_text("id,friends,label\nx,y,1\ny,,0\n")
         self.modelet("keygen", "made.key")
         pool = ("--scheduler", self.address)
         nobody = ("--scheduler", "tcp://127.0.0.1:1")
@@ -73,7 +74,7 @@ class ExitCodes(PoolTest):
             ("eval",): ["done", "data/test.txt"], ("predict",): ["done", "data/test.txt"],
             ("plan",): [self.experiment, "--gflops", "1", "--memory-gbps", "1"], ("neighbours",): ["words", "a"],
             ("data", "prepare"): ["data/train.txt", "new.mlt"], ("data", "describe"): ["data/train.txt"],
-            ("data", "split"): ["data/train.txt", "parts"], ("data", "synth"): ["new", "--rows", "10", "--rows-test", "5"], ("submit",): [self.experiment, *ENDLESS, *pool],
+            ("data", "split"): ["data/train.txt", "parts"], ("data", "graph"): ["nodes.csv", "graph.csv", "--neighbours", "friends", "--target", "label"], ("data", "synth"): ["new", "--rows", "10", "--rows-test", "5"], ("submit",): [self.experiment, *ENDLESS, *pool],
             ("list",): pool, ("nodes",): pool, ("top",): pool, ("watch",): last, ("stop",): last,
             ("keygen",): ["new.key"], ("key",): ["made.key"], ("doctor",): pool,
             ("launch", "slurm"): ["--invitation", INVITATION, "--print"],
@@ -84,7 +85,7 @@ class ExitCodes(PoolTest):
             ("eval",): [damaged, "data/test.txt"], ("predict",): [damaged, "data/test.txt"], ("serve",): [damaged],
             ("plan",): [self.experiment, "--memory-gib", "0.0001", "--gflops", "1", "--memory-gbps", "1"], ("neighbours",): [damaged, "a"],
             ("data", "prepare"): ["nowhere.txt", "newer.mlt"], ("data", "describe"): ["nowhere.txt"],
-            ("data", "split"): ["nowhere.txt", "parts"], ("data", "synth"): ["a-file/new"], ("submit",): [self.experiment, *nobody],
+            ("data", "split"): ["nowhere.txt", "parts"], ("data", "graph"): ["nowhere.csv", "none.csv", "--neighbours", "friends", "--target", "label"], ("data", "synth"): ["a-file/new"], ("submit",): [self.experiment, *nobody],
             ("list",): nobody, ("nodes",): nobody, ("top",): nobody, ("watch",): ["100", *pool], ("stop",): ["100", *pool],
             ("fetch",): ["100", "--out", "none", *pool], ("logs",): ["100", *pool], ("trace",): ["100", *pool], ("drain",): ["nobody", *pool],
             ("approve",): ["nobody", *pool], ("doctor",): nobody,

@@ -24,6 +24,7 @@
 #include "shard/data/store/prepared.h"
 #include "shard/modelet/checkpoint.h"
 #include "shard/synth/synth.h"
+#include "shard/synth/synth_accounts.h"
 #include "shard/synth/synth_clicks.h"
 
 namespace modelet::cli {
@@ -385,7 +386,7 @@ shard::SynthOptions merged(const CLI::App& verb, const SynthVerbOptions& given) 
   return result;
 }
 
-constexpr const char* kClicksPreset = "clicks";
+constexpr const char *kClicksPreset = "clicks", *kAccountsPreset = "accounts";
 
 // The files that will be written. Throws UsageError if one exists already, unless `force` is set.
 std::vector<std::string> output_files(const SynthVerbOptions& given,
@@ -411,17 +412,42 @@ void report_made(const std::string& train, uint64_t train_rows, const std::strin
                           {"test_rows", test_rows}});
 }
 
-// The columns of a click log are fixed: only its length and its seed can be chosen.
-void synth_clicks(const CLI::App& verb, const SynthVerbOptions& given) {
+// The columns of a click log, and of a graph of accounts, are fixed: only length and seed can be chosen.
+void require_fixed_columns(const CLI::App& verb, const SynthVerbOptions& given) {
   for (const char* option : {"--features", "--labels", "--features-per-row", "--labels-per-row", "--zipf",
                              "--noise", "--family", "--shared", "--text"})
     if (verb.count(option) > 0)
       throw UsageError(std::string(option) +
-                       " does not go with --preset clicks; --rows, --rows-test and --seed do");
-  shard::ClickOptions options;
+                       " does not go with --preset " + given.preset + "; --rows, --rows-test and --seed do");
+}
+
+// Length and seed, as far as they are given.
+template <class Options>
+Options fixed_columns(const CLI::App& verb, const SynthVerbOptions& given) {
+  require_fixed_columns(verb, given);
+  Options options;
   if (verb.count("--rows") > 0) options.rows_train = given.shape.rows_train;
   if (verb.count("--rows-test") > 0) options.rows_test = given.shape.rows_test;
   if (verb.count("--seed") > 0) options.seed = given.shape.seed;
+  return options;
+}
+
+void synth_accounts(const CLI::App& verb, const SynthVerbOptions& given) {
+  const auto options = fixed_columns<shard::AccountOptions>(verb, given);
+  const std::vector<std::string> files = output_files(given, {"nodes.csv", "edges.csv", "truth.json"});
+  const shard::AccountTruth truth = shard::write_accounts(options, given.out, existing_files(given.force));
+  if (given.json) return report_made(files[0], options.rows_train, files[0], options.rows_test);
+  std::printf("%s: %llu accounts, %llu of them for the test, %.1f %% of these fraudulent\n%s\n", files[0].c_str(),
+              static_cast<unsigned long long>(options.rows_train + options.rows_test),
+              static_cast<unsigned long long>(options.rows_test), 100 * truth.fraud_rate, files[1].c_str());
+  std::printf(
+      "best possible on the test accounts        AUC %.4f, log-loss %.4f (by the true probabilities)\n"
+      "best possible without the graph           AUC %.4f\n",
+      truth.auc, truth.log_loss, truth.own_auc);
+}
+
+void synth_clicks(const CLI::App& verb, const SynthVerbOptions& given) {
+  const auto options = fixed_columns<shard::ClickOptions>(verb, given);
   const std::vector<std::string> files = output_files(given, {"train.tsv", "test.tsv", "truth.json"});
   Reporter reporter(given.json);
   const shard::ClickTruth truth = shard::write_clicks(options, given.out, report_making(reporter, given.out),
@@ -439,6 +465,7 @@ void synth_clicks(const CLI::App& verb, const SynthVerbOptions& given) {
 
 void synth(const CLI::App& verb, const SynthVerbOptions& given) {
   if (given.preset == kClicksPreset) return synth_clicks(verb, given);
+  if (given.preset == kAccountsPreset) return synth_accounts(verb, given);
   const shard::SynthOptions options = merged(verb, given);
   const std::vector<std::string> files =
       given.text ? output_files(given, {"train.mlt", "test.mlt", "train.txt", "test.txt"})
@@ -460,15 +487,18 @@ void add_synth(CLI::App& data) {
       "Writes train.mlt and test.mlt to OUT_DIR. The seed and the other options determine every row.\n"
       "--preset clicks writes a click log in Criteo's layout, train.tsv and test.tsv, and what the best "
       "possible model\n"
-      "reaches on it to truth.json (docs/clicks.md).\n\n"
+      "reaches on it to truth.json (docs/clicks.md). --preset accounts writes a graph, nodes.csv and edges.csv, with some\n"
+      "fraudulent nodes, and the same of it (docs/columns.md).\n\n"
       "Examples:\n"
       "  modelet data synth small --rows 5000 --rows-test 1000 --labels 2000\n"
       "  modelet data synth amazon --preset amazon-670k --rows 100000 --rows-test 10000\n"
       "  modelet data synth families --preset confusable --family 50 --shared 0.9\n"
-      "  modelet data synth clicks --preset clicks");
+      "  modelet data synth clicks --preset clicks\n"
+      "  modelet data synth fraud --preset accounts");
   verb->add_option("OUT_DIR", options->out, "folder to write to")->required();
   std::vector<std::string> presets = shard::synth_preset_names();
   presets.emplace_back(kClicksPreset);
+  presets.emplace_back(kAccountsPreset);
   verb->add_option("--preset", options->preset, "start from a known shape; other options change it")
       ->check(CLI::IsMember(presets));
   verb->add_option("--rows", shape.rows_train, "training rows")->capture_default_str();
@@ -502,6 +532,7 @@ void add_data_verbs(CLI::App& app) {
   add_describe(*data);
   add_synth(*data);
   add_split(*data);
+  add_graph(*data);
 }
 
 }  // namespace modelet::cli
