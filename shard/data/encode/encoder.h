@@ -35,7 +35,7 @@ namespace modelet::shard {
 // Version of the meaning of a state.
 inline constexpr const char* kEncoderVersion = "2";
 // Part of the name of what is prepared from text, so that a text is prepared again after readers have changed.
-inline constexpr const char* kReaderVersion = "4";
+inline constexpr const char* kReaderVersion = "5";
 
 // A state larger than this is refused.
 inline constexpr uint64_t kMaxEncoderBytes = uint64_t{4} << 30;

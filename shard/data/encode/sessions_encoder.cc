@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "shard/data/encode/features/last_items.h"
 #include "shard/data/read/table_values.h"
 #include "shard/data/read/word_scan.h"
 
@@ -100,7 +101,7 @@ SessionsEncoder::SessionsEncoder(const SafetensorsFile& state) : SessionsEncoder
 }
 
 void SessionsEncoder::number_features(const std::string& origin) {
-  const uint64_t of_items = (uint64_t{options_.sessions.positions} + 1) * items_.names().size();
+  const uint64_t of_items = LastItems::features(options_.sessions, items_.names().size());
   if (of_items + pairs_.buckets() >= kMaxCount)
     throw UsageError(origin + ": " + std::to_string(items_.names().size()) + " items at " +
                      std::to_string(options_.sessions.positions) +
@@ -117,10 +118,11 @@ std::vector<std::byte> SessionsEncoder::state() const {
 class SessionsEncoder::Reader : public SampleReader {
  public:
   Reader(const SessionsEncoder& encoder, Samples samples, LineReader text)
-      : encoder_(encoder), options_(encoder.options_.sessions), samples_(samples), text_(std::move(text)) {
-    float weight = 1;
-    for (uint32_t place = 0; place < options_.window; ++place, weight *= options_.decay) weights_.push_back(weight);
-  }
+      : encoder_(encoder),
+        options_(encoder.options_.sessions),
+        samples_(samples),
+        text_(std::move(text)),
+        last_items_(options_, static_cast<uint32_t>(encoder.items_.names().size())) {}
 
   uint64_t features() const override { return encoder_.features_; }
   uint64_t labels() const override { return encoder_.items_.names().size(); }
@@ -135,7 +137,8 @@ class SessionsEncoder::Reader : public SampleReader {
     if (++rows_ >= kMaxCount) text_.fail(kTooManySamples);
     // Of the present sample, `next_` items came before.
     if (!session_.divided && samples_ == Samples::kOfEachItem) labels_ = {ids_[next_]};
-    encode_items(std::span(ids_).first(next_));
+    features_.clear();
+    last_items_.append(std::span(ids_).first(next_), features_);
     encode_pairs(next_);
     ++next_;
     sample = {features_.ids, features_.values, labels_};
@@ -177,56 +180,26 @@ class SessionsEncoder::Reader : public SampleReader {
     items_.resize(known);
   }
 
-  void encode_items(std::span<const uint32_t> before) {
-    const auto items = static_cast<uint32_t>(encoder_.items_.names().size());
-    features_.clear();
-    for (uint32_t place = 0; place < std::min<size_t>(options_.positions, before.size()); ++place)
-      features_.add(place * items + before[before.size() - 1 - place]);
-    bag_.clear();
-    for (uint32_t place = 0; place < std::min<size_t>(options_.window, before.size()); ++place)
-      bag_.push_back({options_.positions * items + before[before.size() - 1 - place], weights_[place]});
-    add_bag();
-  }
-
   void encode_pairs(size_t before) {
-    bag_.clear();
     for (size_t pair = 0; pair < options_.pairs && pair + 2 <= before; ++pair) {
       const size_t second = before - 1 - pair;
       const uint32_t feature =
           encoder_.pairs_.feature_of(pair_bucket(items_[second - 1], items_[second], encoder_.pairs_.buckets()));
-      if (feature != kNoFeature) bag_.push_back({feature, 1});
+      if (feature != kNoFeature) bag_.add(feature, 1);
     }
-    add_bag();
+    bag_.move_to(features_);
   }
-
-  // Features that are there several times become one, with the sum of the values.
-  void add_bag() {
-    std::ranges::stable_sort(bag_, {}, &Weighted::feature);
-    uint32_t last = kNoFeature;
-    for (const auto& [feature, value] : bag_) {
-      if (feature != last)
-        features_.add(feature, value);
-      else
-        features_.values.back() += value;
-      last = feature;
-    }
-  }
-
-  struct Weighted {
-    uint32_t feature;
-    float value;
-  };
 
   const SessionsEncoder& encoder_;
   const Experiment::Sessions options_;
   const Samples samples_;
   LineReader text_;
-  std::vector<float> weights_;  // of the bag's places
+  LastItems last_items_;
   SessionLine session_;
   std::vector<std::string_view> items_;  // known ones of what came before
   std::vector<uint32_t> ids_;            // of these
   size_t next_ = 0, end_ = 0;            // how many came before the next sample of the line, and behind the last one
-  std::vector<Weighted> bag_;
+  FeatureBag bag_;
   FeatureList features_;
   std::vector<uint32_t> labels_;
   uint64_t rows_ = 0, unknown_labels_ = 0;

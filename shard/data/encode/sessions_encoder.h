@@ -3,11 +3,11 @@
 // out. Training text has a sample for each item of a line after the first: what came before it -> the item. In other text
 // a line is one sample: its last item is the label. With a tab in a line, the items behind it are the labels and those
 // before it what came before, in all text. In a question (open_requests) a line has no label: all of it came before.
-// Features of what came before; the newest item is item 0:
+// Features of what came before:
 //
-//   place * items + item               the item at each of the last sessions.positions places
-//   positions * items + item           each of the last sessions.window items: the sum of decay ^ place
+//   the last items (features/last_items.h)
 //   behind these, for each bucket      each of the last sessions.pairs pairs of neighbours, hashed
+//
 //
 // State, besides that of every encoder (shard/data/encode/encoder.h): known (features/known_buckets.h), of pairs.
 #pragma once

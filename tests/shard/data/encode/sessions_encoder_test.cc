@@ -52,9 +52,9 @@ std::map<uint32_t, float> plain_features(const std::vector<uint32_t>& before, co
   std::map<uint32_t, float> features;
   for (size_t place = 0; place < before.size(); ++place) {
     const uint32_t item = before[before.size() - 1 - place];
-    if (place < options.positions) features[static_cast<uint32_t>(place) * items + item] = 1;
+    if (place < options.positions) features[static_cast<uint32_t>(place + 1) * items + item] = 1;
     if (place < options.window)
-      features[options.positions * items + item] += std::pow(options.decay, static_cast<float>(place));
+      features[item] += std::pow(options.decay, static_cast<float>(place));
   }
   return features;
 }
@@ -118,6 +118,17 @@ TEST(SessionsEncoder, NoSampleSeesItsFuture) {
     EXPECT_EQ(asked[0].features, whole[items - 2].features);
     EXPECT_THAT(asked[0].labels, IsEmpty());
   }
+}
+
+// As model.exclude_own expects.
+TEST(SessionsEncoder, TheFirstFeaturesHaveTheNumbersOfLabels) {
+  const auto encoder = SessionsEncoder::fit(session_options("window = 2"), session_lines("a b c d\nd c b a\nb\n"), {});
+  const std::vector<std::string> names = label_names(encoder->state(), "state");
+  const auto asked = all_of(encoder->open_requests(session_lines("a b c\n")));
+  std::vector<std::string> own;
+  for (const uint32_t feature : asked[0].features)
+    if (feature < names.size()) own.push_back(names[feature]);
+  EXPECT_THAT(own, ::testing::UnorderedElementsAre("b", "c"));
 }
 
 TEST(SessionsEncoder, UnknownItemsAreLeftOutAndUnknownTargetsCounted) {
