@@ -26,7 +26,7 @@ constexpr uint32_t kEdgesOfAccount = 4;   // that an account begins
 constexpr double kInGroup = 0.8;          // share of these that stay in the group
 constexpr std::array<double, 8> kCountries = {0, 0, 0, 0.2, -0.3, 0.8, 1.6, -0.6};  // log-odds
 // Of the log-odds: what the account shows, and the mean of what its neighbours show.
-constexpr double kBias = -3.2, kAmount = 0.35, kNeighbourAmount = 1.5, kNeighbourCountry = 2;
+constexpr double kFraudBias = -3.2, kAmount = 0.35, kNeighbourAmount = 1.5, kNeighbourCountry = 2;
 constexpr double kLogAmount = 4, kLogAge = 5;  // means
 
 struct Account {
@@ -35,7 +35,7 @@ struct Account {
 
   // From the rounded number: the odds follow from what the row shows.
   double size() const { return std::log1p(static_cast<double>(amount)) - kLogAmount; }
-  double own_odds() const { return kBias + kAmount * size(); }
+  double own_odds() const { return kFraudBias + kAmount * size(); }
 };
 
 Account draw_account(const AccountOptions& options, uint64_t number) {

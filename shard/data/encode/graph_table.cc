@@ -23,9 +23,9 @@ namespace {
 constexpr char kBetweenNeighbours = '|';
 constexpr size_t kMostValues = 256;  // of a column of categories: each adds columns
 
-using Fields = std::span<const std::string_view>;
+using FieldSpan = std::span<const std::string_view>;
 
-size_t place_of(const std::string& name, const std::vector<std::string>& names, const std::filesystem::path& table) {
+size_t column_place(const std::string& name, const std::vector<std::string>& names, const std::filesystem::path& table) {
   const auto found = std::ranges::find(names, name);
   if (found == names.end())
     throw UsageError(table.string() + ": has no column " + quoted(std::string_view(name)) + suggestion(name, names));
@@ -70,7 +70,7 @@ class GraphTable {
  private:
   CsvReader open(const std::filesystem::path& path, std::vector<std::string>& names) const {
     CsvReader table(LineReader(path), options_.dialect);
-    Fields fields;
+    FieldSpan fields;
     if (!table.next(fields)) throw FormatError(path.string() + ": the file is empty, a header is expected");
     names.assign(fields.begin(), fields.end());
     return table;
@@ -79,19 +79,19 @@ class GraphTable {
   void read_nodes() {
     std::vector<std::string> names;
     CsvReader table = open(options_.nodes, names);
-    const size_t id = place_of(options_.id, names, options_.nodes);
+    const size_t id = column_place(options_.id, names, options_.nodes);
     std::vector<size_t> numbers, categories;
-    for (const std::string& name : options_.numbers) numbers.push_back(place_of(name, names, options_.nodes));
-    for (const std::string& name : options_.categories) categories.push_back(place_of(name, names, options_.nodes));
+    for (const std::string& name : options_.numbers) numbers.push_back(column_place(name, names, options_.nodes));
+    for (const std::string& name : options_.categories) categories.push_back(column_place(name, names, options_.nodes));
     const bool listed = options_.edges.empty();
-    const size_t neighbours = listed ? place_of(options_.neighbours, names, options_.nodes) : 0;
+    const size_t neighbours = listed ? column_place(options_.neighbours, names, options_.nodes) : 0;
     std::vector<std::map<std::string, uint32_t>> values(categories.size());
     std::vector<std::vector<uint32_t>> value_of(categories.size());
     sums_.names = options_.numbers;
     sums_.values.resize(numbers.size());
     std::vector<std::pair<uint32_t, std::string>> named;  // neighbours that may come later
     std::vector<std::string> places;
-    for (Fields fields; table.next(fields);) {
+    for (FieldSpan fields; table.next(fields);) {
       const auto node = static_cast<uint32_t>(nodes_.size());
       if (node + 1 >= kMaxCount) table.fail("more than 2^31 - 1 nodes");
       if (fields[id].empty()) table.fail("the node has no name in the column " + quoted(std::string_view(options_.id)));
@@ -142,7 +142,7 @@ class GraphTable {
     CsvReader table = open(options_.edges, names);
     if (names.size() < 2)
       throw FormatError(options_.edges.string() + ": has one column; the first two are the nodes of an edge. Is the delimiter right?");
-    for (Fields fields; table.next(fields);) {
+    for (FieldSpan fields; table.next(fields);) {
       std::array<uint32_t, 2> nodes{};
       for (size_t end = 0; end < 2; ++end) {
         nodes[end] = nodes_.find(fields[end]);
@@ -210,7 +210,7 @@ class GraphTable {
     for (const std::string& heading : headings_)
       if (std::ranges::count(names, heading) > 0)
         throw UsageError(options_.nodes.string() + ": has a column " + quoted(std::string_view(heading)) + " already; rename it");
-    const auto write_line = [&](Fields fields, std::span<const std::string> more) {
+    const auto write_line = [&](FieldSpan fields, std::span<const std::string> more) {
       line.clear();
       for (size_t i = 0; i < fields.size(); ++i) {
         if (i > 0) line += delimiter;
@@ -226,7 +226,7 @@ class GraphTable {
     write_line(std::vector<std::string_view>(names.begin(), names.end()), headings_);
     std::vector<std::string> more;
     size_t node = 0;
-    for (Fields fields; table.next(fields); ++node) {
+    for (FieldSpan fields; table.next(fields); ++node) {
       if (node == nodes_.size()) table.fail("the file has grown while it was read");
       more.clear();
       if (!options_.edges.empty()) {

@@ -35,7 +35,7 @@ std::string graph_table(const GraphOptions& options) {
 }
 
 // The records by column.
-std::vector<std::map<std::string, std::string>> records_of(const std::string& text) {
+std::vector<std::map<std::string, std::string>> graph_records(const std::string& text) {
   CsvReader csv(LineReader(std::make_unique<std::stringbuf>(text, std::ios::in), "out.csv"), CsvDialect{});
   std::span<const std::string_view> fields;
   csv.next(fields);
@@ -67,7 +67,7 @@ TEST(GraphTable, AddsWhatTheNeighboursAre) {
     if (a != b) joined.insert({std::pair(a, b), std::pair(b, a)});
   }
   const GraphFiles files;
-  const auto records = records_of(graph_table(files.options(nodes, edges)));
+  const auto records = graph_records(graph_table(files.options(nodes, edges)));
   ASSERT_EQ(records.size(), kNodes);
   EXPECT_EQ(records[0].size(), 4 + 2 + 3 * 4u) << "columns of nodes, neighbours and degree, sums of n and of the values of c";
   const auto expect_sums = [&](uint32_t node, const std::string& column, const auto& value_of) {
@@ -114,11 +114,11 @@ TEST(GraphTable, AddsWhatTheNeighboursAre) {
 TEST(GraphTable, NeighboursMayBeAColumn) {
   const GraphFiles files;
   const std::string nodes = "id,n,c\nx,1,a\ny,2,a\nz,,b\n";
-  auto records = records_of(graph_table(files.options(nodes, "a,b\nx,y\nz,x\ny,x\n")));
+  auto records = graph_records(graph_table(files.options(nodes, "a,b\nx,y\nz,x\ny,x\n")));
   GraphOptions listed = files.options("id,n,c,with\nx,1,a,y | z\ny,2,a,\nz,,b,\n", "");
   listed.edges.clear();
   listed.neighbours = "with";
-  auto others = records_of(graph_table(listed));
+  auto others = graph_records(graph_table(listed));
   for (auto& record : records) record.erase("neighbours");
   for (auto& record : others) record.erase("with");
   EXPECT_EQ(others, records);
