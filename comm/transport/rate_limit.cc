@@ -13,9 +13,19 @@ double RateLimit::take(uint64_t bytes, double now) {
   return std::max(0.0, free_at_ - now);
 }
 
+void RateLimit::arrived(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  total_arrived_ += bytes;
+}
+
 uint64_t RateLimit::total() const {
   const std::lock_guard lock(mutex_);
   return total_;
+}
+
+uint64_t RateLimit::total_arrived() const {
+  const std::lock_guard lock(mutex_);
+  return total_arrived_;
 }
 
 }  // namespace modelet::comm

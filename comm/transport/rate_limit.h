@@ -1,5 +1,5 @@
-// RateLimit: counts the bytes that leave, and says how long to wait so that they do not exceed a rate. The
-// caller gives the time. Any thread.
+// RateLimit: counts the bytes that leave, and says how long to wait so that they do not exceed a rate. Those that arrive
+// are only counted. The caller gives the time. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,16 @@ class RateLimit {
   // The seconds to wait, at time `now`, before `bytes` may leave. After a pause, a tenth of a second's
   // bytes may leave at once, and no more.
   double take(uint64_t bytes, double now);
-  uint64_t total() const;  // bytes so far
+  void arrived(uint64_t bytes);
+  // Bytes so far.
+  uint64_t total() const;
+  uint64_t total_arrived() const;
 
  private:
   const double bytes_per_second_;
   mutable std::mutex mutex_;
   double free_at_ = 0;  // when everything that was taken has left
-  uint64_t total_ = 0;
+  uint64_t total_ = 0, total_arrived_ = 0;
 };
 
 }  // namespace modelet::comm

@@ -284,6 +284,7 @@ class ZmqTransport::Impl {
       ++dropped_;
       return false;
     }
+    if (options_.sending) options_.sending->arrived(parts->envelope.size() + parts->payload.size());
     frame.from = static_cast<int>(sender - names_.begin());
     frame.envelope = bytes(parts->envelope);
     frame.payload = bytes(parts->payload);

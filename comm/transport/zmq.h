@@ -51,7 +51,7 @@ struct ZmqOptions {
   // Bytes of a message part. ZeroMQ closes the connection of a peer that sends more.
   size_t max_message_bytes = size_t{1} << 30;
   bool curve = false;                  // encrypted and authenticated; must be the same on all ranks
-  std::shared_ptr<RateLimit> sending;  // send() waits until this allows it; null: no limit
+  std::shared_ptr<RateLimit> sending;  // send() waits until this allows it; counts what arrives; null: neither
 };
 
 // The address of a rank.

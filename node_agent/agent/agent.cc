@@ -87,7 +87,7 @@ void limit(Amount& offered, std::type_identity_t<Amount> lent) {
 
 void limit_link(AgentOptions& options, double mbps) {
   const double bytes_per_second = mbps * 1e6 / 8;
-  options.sending = std::make_shared<comm::RateLimit>(bytes_per_second);
+  options.sending = options.cache.counter = std::make_shared<comm::RateLimit>(bytes_per_second);
   if (mbps > 0) options.link_bytes_per_second = bytes_per_second;
   double& fetching = options.cache.fetch_bytes_per_second;
   if (mbps > 0) fetching = fetching > 0 ? std::min(fetching, bytes_per_second) : bytes_per_second;
@@ -214,7 +214,9 @@ Tick Agent::tick() const {
   return {.step = runner_ ? runner_->step() : 0,
           .is_sending = snapshots_.is_sending(),
           .disk_free_bytes = failure ? 0 : disk.available,
-          .suspended = options_.why_suspended ? options_.why_suspended() : ""};
+          .suspended = options_.why_suspended ? options_.why_suspended() : "",
+          .sent_bytes = options_.sending ? options_.sending->total() : 0,
+          .received_bytes = options_.sending ? options_.sending->total_arrived() : 0};
 }
 
 void Agent::notify_owner() {

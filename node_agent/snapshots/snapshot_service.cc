@@ -167,6 +167,7 @@ class SnapshotService::Impl {
     comm::Pace pace(options_.fetch_bytes_per_second);
     HolderLinks links(options_.key, {.who = "",
                                      .pace = &pace,
+                                     .counter = options_.sending,
                                      .ask_again = options_.retry_seconds,
                                      .give_up = options_.give_up_seconds,
                                      .longest_wait = options_.give_up_seconds,

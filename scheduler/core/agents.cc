@@ -10,6 +10,7 @@
 #include "comm/security/keys.h"
 #include "comm/transport/endpoint.h"
 #include "scheduler/core/core.h"
+#include "scheduler/core/node_record.h"
 #include "scheduler/core/values/text.h"
 #include "scheduler/plan/bytes_text.h"
 
@@ -73,12 +74,14 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
     node = pool_.add({.peer = peer, .key = sender_.name, .info = info});
     node->second.draining = pool_.drained.contains(info.name);
     pool_.lost.erase(info.name);
+    pool_.awaited.erase(info.name);
     pool_.log(fmt::format("node '{}' joined{}: {} cores, {}, {:.0f} GFLOP/s, {:.0f} GB/s, version {}",
                           info.name, with_key(sender_), info.cores, bytes_text(info.memory_bytes),
                           info.gflops, info.memory_gbps, info.version));
   }
   node->second.last_seen = pool_.now;
   node->second.address = kept_text(sender_address_);
+  if (is_new) pool_.changes.nodes.push_back(node_record(status_of(node->second), 0));
   pool_.newcomers.erase(sender_.key);
   node_of_peer_[peer] = node->first;
   take_name(message.name);
@@ -221,6 +224,8 @@ void Core::on(Nodes::iterator found, const msg::HeartbeatT& message) {
   if (message.number != 0) node.last_heartbeat = message.number;
   node.disk_free_bytes = message.disk_free_bytes;
   node.suspended = kept_text(message.suspended);
+  node.sent_bytes = message.sent_bytes;
+  node.received_bytes = message.received_bytes;
   pool_.send(node.peer, msg::AliveT{{}, message.number});
   if (message.run != 0 && message.run != node.run) {
     if (node.run == 0) node.stray = message.run;
@@ -395,6 +400,7 @@ void Core::on(Nodes::iterator node, const msg::SnapshotHeldT& message) {
 }
 
 void Core::on(Nodes::iterator node, const msg::LeaveT&) {
+  pool_.changes.nodes.push_back({.name = node->second.info.name});
   remove_node(node, "left the pool");  // its disk keeps its files, which count again when it is back
   queue_moves_ = true;
 }
@@ -402,14 +408,7 @@ void Core::on(Nodes::iterator node, const msg::LeaveT&) {
 void Core::lose_node(Nodes::iterator node, const std::string& why) {
   ++pool_.losses;
   pool_.changes.pool = pool_.record();
-  msg::NodeStatusT status = status_of(node->second);
-  status.state = msg::NodeState::Lost;
-  status.run = status.step = 0;  // it works for none
-  status.why = fmt::format("{}: look at its machine; an agent that is started again comes back by itself", why);
-  if (pool_.lost.size() >= pool_.options.max_nodes)
-    pool_.lost.erase(std::ranges::min_element(pool_.lost, {}, [](const auto& entry) { return entry.second.since; }));
-  const std::string name = status.name;
-  pool_.lost[name] = {std::move(status), pool_.now};
+  show_as_lost(status_of(node->second), why);
   remove_node(node, why);
 }
 

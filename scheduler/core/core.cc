@@ -146,8 +146,9 @@ void Core::on(const Tick&) {
     if (silent > pool_.options.dead_after * (may_be_well ? kPatienceIfCutOff : 1))
       lose_node(node, fmt::format("stopped answering (silent for {:.1f} s)", silent));
   }
-  forget_newcomers();
-  if (judge_at_ != 0 && pool_.now >= judge_at_) judge();
+  forget_absent();
+  const bool all_are_back = pool_.awaited.empty() && !pool_.awaits_members;
+  if (judge_at_ != 0 && (all_are_back || pool_.now >= judge_at_)) judge();
   for (auto& [id, run] : pool_.runs) run.time_passed(pool_);
   queue_moves_ = true;
   settle();  // first, so that watchers are told of it

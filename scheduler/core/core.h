@@ -191,7 +191,7 @@ class Core {
   void ignore(const Node& node, const char* message);
   void let_wait(const std::string& peer, const comm::control::RegisterT& message);
   bool is_name_free(const std::string& name, const std::string& key) const;
-  void forget_newcomers();
+  void forget_absent();
   comm::control::NodeStatusT status_of(const Node& node) const;
   void keep_log(Node& node, const Run& run, const std::string& lines);
   // Of an agent that is not known: end(), and asks it to register.
@@ -204,12 +204,14 @@ class Core {
   void resend(const Node& node, uint64_t id);
   void challenge(const std::string& newcomer, Node& node);
   void lose_node(Nodes::iterator node, const std::string& why);
+  void show_as_lost(comm::control::NodeStatusT status, const std::string& why);
   void remove_node(Nodes::iterator node, const std::string& why);
   void end_work_of(Node& node, uint64_t id, const std::string& why);
   void release_leavers();
   RunRecord record_of(Run& run);
   void guarded(const std::function<void()>& work, const std::string& asks);
   void restore(const RunRecord& record);
+  void restore(const NodeRecord& record);
   void begin();
   void take_over(uint64_t node, const comm::control::RegisterT& message);
   void judge();
@@ -234,7 +236,7 @@ class Core {
   bool is_cut_off_ = false;     // whether this machine seems to be cut off from most nodes
   bool has_begun_ = false;      // the first event has come
   bool queue_moves_ = false;    // something has happened for which a run may have waited
-  double judge_at_ = 0;         // when members that did not come back are lost; 0: already decided
+  double judge_at_ = 0;         // when nodes that did not come back are lost; 0: already decided
   comm::Identity sender_;       // of the message being handled
   std::string sender_address_;  // of the machine that sent this message
   uint64_t refused_keys_ = 0;

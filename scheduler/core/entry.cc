@@ -12,6 +12,7 @@
 #include "base/text/printable.h"
 #include "comm/security/keys.h"
 #include "scheduler/core/core.h"
+#include "scheduler/core/node_record.h"
 #include "scheduler/core/values/text.h"
 
 namespace modelet::scheduler {
@@ -55,11 +56,14 @@ void Core::let_wait(const std::string& peer, const msg::RegisterT& message) {
   pool_.send(peer, msg::PendingT{{}, how});
 }
 
-void Core::forget_newcomers() {
+void Core::forget_absent() {
   std::erase_if(pool_.newcomers,
                 [this](const auto& entry) { return pool_.now - entry.second.last_seen > kNewcomerForgotten; });
-  std::erase_if(pool_.lost,
-                [this](const auto& entry) { return pool_.now - entry.second.since > pool_.options.lost_shown; });
+  std::erase_if(pool_.lost, [this](const auto& entry) {
+    if (pool_.now - entry.second.since <= pool_.options.lost_shown) return false;
+    pool_.changes.nodes.push_back({.name = entry.first});
+    return true;
+  });
 }
 
 void Core::on(const std::string& peer, const msg::ApproveNodeT& message) {
@@ -145,6 +149,8 @@ msg::NodeStatusT Core::status_of(const Node& node) const {
   entry.disk_free_bytes = node.disk_free_bytes;
   entry.private_data = node.info.private_data;
   entry.suspended = node.suspended;
+  entry.sent_bytes = node.sent_bytes;
+  entry.received_bytes = node.received_bytes;
   if (node.leaving) {
     entry.state = NodeState::Leaving;
     entry.why = fmt::format("{}; it ends when no run needs it or its files", node.leaves_why);
@@ -162,6 +168,20 @@ msg::NodeStatusT Core::status_of(const Node& node) const {
     entry.why = "no run waits for it";
   }
   return entry;
+}
+
+void Core::show_as_lost(msg::NodeStatusT status, const std::string& why) {
+  status.state = msg::NodeState::Lost;
+  status.run = status.step = 0;  // it works for none
+  status.why = fmt::format("{}: look at its machine; an agent that is started again comes back by itself", why);
+  if (pool_.lost.size() >= pool_.options.max_nodes) {
+    const auto oldest = std::ranges::min_element(pool_.lost, {}, [](const auto& entry) { return entry.second.since; });
+    pool_.changes.nodes.push_back({.name = oldest->first});
+    pool_.lost.erase(oldest);
+  }
+  pool_.changes.nodes.push_back(node_record(status, pool_.calendar_seconds()));
+  const std::string name = status.name;
+  pool_.lost[name] = {std::move(status), pool_.now};
 }
 
 std::vector<msg::NodeStatusT> Core::nodes(bool all) const {

@@ -35,6 +35,8 @@ nlohmann::json to_json(const comm::control::NodeStatusT& node) {
           {"address", node.address},
           {"disk_free_bytes", node.disk_free_bytes},
           {"suspended", node.suspended},
+          {"sent_bytes", node.sent_bytes},
+          {"received_bytes", node.received_bytes},
           {"key", node.key},
           {"private_data", node.private_data}};
 }

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "base/error.h"
 #include "scheduler/core/core.h"
+#include "scheduler/core/node_record.h"
 #include "scheduler/core/submission.h"
 #include "scheduler/core/values/text.h"
 
@@ -30,6 +32,7 @@ Core::Core(const CoreOptions& options, const Records& restored) : pool_(options)
   for (const NodeNameRecord& name : restored.names)
     if (!name.key.empty()) pool_.names[name.name] = {name.key, 0};
   for (const DrainRecord& each : restored.drains) pool_.drained.insert(each.name);
+  for (const NodeRecord& record : restored.nodes) restore(record);
   for (const RunRecord& record : restored.runs) restore(record);
   for (const RunEventRecord& event : restored.events)
     if (const auto run = pool_.runs.find(event.run); run != pool_.runs.end())
@@ -56,11 +59,27 @@ void Core::restore(const RunRecord& record) {
   }
 }
 
+void Core::restore(const NodeRecord& record) {
+  try {
+    msg::NodeStatusT node = absent_node(record);
+    if (record.lost_at == 0) {
+      pool_.awaited[record.name] = std::move(node);
+      return;
+    }
+    const uint64_t now = pool_.calendar_seconds();
+    pool_.lost[record.name] = {std::move(node), -static_cast<double>(now - std::min(now, record.lost_at))};
+  } catch (const std::exception& error) {
+    pool_.log(fmt::format("a node of a former scheduler is forgotten: {}", kept_text(error.what())));
+    pool_.changes.nodes.push_back({.name = record.name});
+  }
+}
+
 // Called with the first event, because only then the time is known.
 void Core::begin() {
   has_begun_ = true;
   queue_moves_ = true;  // plans that a former scheduler has requested will not come
-  judge_at_ = pool_.awaits_members ? pool_.now + pool_.options.dead_after : 0;
+  judge_at_ = pool_.awaits_members || !pool_.awaited.empty() ? pool_.now + pool_.options.dead_after : 0;
+  for (auto& [name, lost] : pool_.lost) lost.since += pool_.now;
   for (auto& [id, run] : pool_.runs) run.begin(pool_.now);
 }
 
@@ -93,7 +112,9 @@ void Core::take_over(uint64_t node, const msg::RegisterT& message) {
 
 void Core::judge() {
   judge_at_ = 0;
-  pool_.awaits_members = false;
+  for (auto& [name, node] : std::exchange(pool_.awaited, {}))
+    show_as_lost(std::move(node), "did not come back after the scheduler was restarted");
+  if (!std::exchange(pool_.awaits_members, false)) return;
   for (auto& [id, run] : pool_.runs) run.judge(pool_);
 }
 

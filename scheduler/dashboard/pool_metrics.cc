@@ -58,8 +58,8 @@ void write_pool(const PoolState& state, MetricsText& text) {
 }
 
 void write_nodes(const PoolState& state, MetricsText& text) {
-  const auto of_each = [&](const char* name, const char* help, auto value) {
-    text.begin(name, "gauge", help);
+  const auto of_each = [&](const char* name, const char* help, auto value, const char* type = "gauge") {
+    text.begin(name, type, help);
     for (const NodeStatusT& node : state.nodes)
       if (is_there(node)) text.sample({{"node", node.name}}, value(node));
   };
@@ -71,6 +71,10 @@ void write_nodes(const PoolState& state, MetricsText& text) {
           [](const NodeStatusT& node) { return number(node.memory_bytes); });
   of_each("modelet_node_disk_free_bytes", "Free bytes where the node keeps its files; 0: not known.",
           [](const NodeStatusT& node) { return number(node.disk_free_bytes); });
+  of_each("modelet_node_sent_bytes_total", "Sent for runs to other machines, since the agent started.",
+          [](const NodeStatusT& node) { return number(node.sent_bytes); }, "counter");
+  of_each("modelet_node_received_bytes_total", "Received for runs, since the agent started.",
+          [](const NodeStatusT& node) { return number(node.received_bytes); }, "counter");
   text.begin("modelet_node_suspended", "gauge", "Why the node works with fewer threads than it offers, or with none.");
   for (const NodeStatusT& node : state.nodes)
     if (is_there(node) && !node.suspended.empty()) text.sample({{"node", node.name}, {"reason", node.suspended}}, 1);

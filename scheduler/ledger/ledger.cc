@@ -13,7 +13,7 @@ namespace modelet::scheduler {
 namespace {
 
 constexpr int kApplication = 0x4d646c74;  // marks the file as a ledger: "Mdlt"
-constexpr int kVersion = 4;               // of the tables
+constexpr int kVersion = 5;               // of the tables
 
 // Removes the events of run ?1 up to number ?2, except the first "started": it alone tells how large the model
 // and the data are, and `modelet report` needs it.
@@ -69,12 +69,17 @@ CREATE TRIGGER log_removed AFTER DELETE ON logs BEGIN
 END;
 )";
 
+constexpr const char* kSinceVersion5 = R"(
+CREATE TABLE nodes (name TEXT PRIMARY KEY, lost_at INTEGER NOT NULL, text TEXT NOT NULL) WITHOUT ROWID;
+)";
+
 // Makes the tables and columns that a ledger of version `from` lacks; 0: all of them.
 void make_tables(Database& database, uint64_t from) {
   if (from < 1) database.run(kTables);
   if (from < 2) database.run(kSinceVersion2);
   if (from < 3) database.run(kSinceVersion3);
   if (from < 4) database.run(kSinceVersion4);
+  if (from < 5) database.run(kSinceVersion5);
   database.run(fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplication, kVersion));
 }
 
@@ -160,6 +165,8 @@ Records Ledger::read(uint64_t most_bytes) {
   while (names.next()) records.names.push_back({names.text(0), names.text(1)});
   Statement drained(*database_, "SELECT name FROM drained ORDER BY name");
   while (drained.next()) records.drains.push_back({drained.text(0), true});
+  Statement nodes(*database_, "SELECT name, lost_at, text FROM nodes ORDER BY name");
+  while (nodes.next()) records.nodes.push_back({nodes.text(0), nodes.number(1), nodes.text(2)});
   if (!too_old.empty()) write(too_old);  // nobody else would ever remove them
   return records;
 }
@@ -209,6 +216,10 @@ void Ledger::write(const Records& records) {
     Statement drain(*database_, "INSERT OR REPLACE INTO drained VALUES (?)");
     Statement undrain(*database_, "DELETE FROM drained WHERE name = ?");
     for (const DrainRecord& record : records.drains) (record.drained ? drain : undrain).run(record.name);
+    Statement node(*database_, "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)");
+    Statement gone(*database_, "DELETE FROM nodes WHERE name = ?");
+    for (const NodeRecord& record : records.nodes)
+      record.text.empty() ? gone.run(record.name) : node.run(record.name, record.lost_at, record.text);
     Statement name(*database_, "INSERT OR REPLACE INTO names VALUES (?, ?)");
     for (const NodeNameRecord& record : records.names) name.run(record.name, record.key);
     for (const uint64_t run_id : records.forgotten_runs) {

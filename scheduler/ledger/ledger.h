@@ -49,7 +49,7 @@ class Ledger {
   ~Ledger();
 
   // Returns the records, without logs: runs sorted by number, the newest events sorted by run and number,
-  // names in alphabetical order, and the names of drained nodes. A ledger of any size can be read: if the runs
+  // names in alphabetical order, the names of drained nodes, and nodes that are there or were lost. A ledger of any size can be read: if the runs
   // have more than `most_bytes`, the oldest of those that have ended are left out (Records::unread_runs), and so
   // are events, those of the oldest runs that have ended first. Runs that are left out are removed if they
   // are not among the newest kMostUnreadRuns.

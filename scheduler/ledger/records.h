@@ -50,6 +50,12 @@ struct DrainRecord {
 struct NodeNameRecord {
   std::string name, key;
 };
+// A node that is there, or that was lost. An empty text: it is neither.
+struct NodeRecord {
+  std::string name;
+  uint64_t lost_at = 0;   // seconds since 1970; 0: it is there
+  std::string text = {};  // JSON: what it offers, and why it was lost
+};
 
 // Changes that are written together or not at all. A run or name that the ledger has already is replaced.
 struct Records {
@@ -58,6 +64,7 @@ struct Records {
   std::vector<RunEventRecord> events;
   std::vector<NodeNameRecord> names;
   std::vector<DrainRecord> drains;
+  std::vector<NodeRecord> nodes;
   std::vector<NodeLogRecord> logs;  // only written; Ledger::read_log() reads them
   std::vector<uint64_t>
       shortened_logs;  // runs of whose events only the last stay, and of what nodes logged nothing
@@ -66,8 +73,8 @@ struct Records {
   uint64_t unread_runs = 0;
 
   bool empty() const {
-    return !pool && runs.empty() && events.empty() && names.empty() && drains.empty() && logs.empty() &&
-           shortened_logs.empty() && forgotten_runs.empty();
+    return !pool && runs.empty() && events.empty() && names.empty() && drains.empty() && nodes.empty() &&
+           logs.empty() && shortened_logs.empty() && forgotten_runs.empty();
   }
 };
 

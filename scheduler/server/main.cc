@@ -438,7 +438,7 @@ int main(int argc, char** argv) {
     options.core.max_bytes = (memory_mib << 20) / kShareOfMemory;
     options.core.max_of_key.bytes = std::min(options.core.max_of_key.bytes, options.core.max_bytes / 4);
     options.core.pool = new_pool_id();
-    options.core.utc = [] { return modelet::utc_text(std::chrono::system_clock::now()); };
+    options.core.calendar = [] { return std::chrono::system_clock::now(); };
     std::vector<modelet::comm::http::Token> tokens;
     std::optional<modelet::scheduler::ServedPool> shown;
     if (!page.listen.empty()) {

@@ -64,7 +64,7 @@ class MockPool:
     def make_node(self, i):
         return {"name": f"node-{i:03}", "version": "1.0.0", "cores": 4, "memory_bytes": 8 << 30, "gflops": 120.0, "bf16_gflops": 0.0,
                 "memory_gbps": 9.5, "run": 0, "step": 0, "silent_seconds": 0.2, "compute_seconds": 0.004 + 0.0001 * (i % 7),
-                "wait_share": 0.1 + 0.01 * (i % 9), "draining": False, "state": "free", "why": "", "state_seconds": 0.0, "suspended": "", "disk_free_bytes": 90 << 30, "key": "", "address": f"10.0.{i // 250}.{i % 250 + 1}"}
+                "wait_share": 0.1 + 0.01 * (i % 9), "draining": False, "state": "free", "why": "", "state_seconds": 0.0, "suspended": "", "disk_free_bytes": 90 << 30, "sent_bytes": 5 << 30, "received_bytes": 7 << 30, "key": "", "address": f"10.0.{i // 250}.{i % 250 + 1}"}
 
     def add_run(self, number, state="running", nodes=()):
         now = time.time()

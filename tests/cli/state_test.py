@@ -149,6 +149,28 @@ class Runs(StatePool):
         self.assertIn(f"modelet watch {run} --scheduler {self.address} follows it", watch.stderr)
 
 
+class Nodes(StatePool):
+    def lost(self):
+        return {name: node for name, node in self.nodes().items() if node["state"] == "lost"}
+
+    def test_that_were_lost_are_not_forgotten(self):
+        first, second = self.agent("a"), self.agent("b")
+        self.agent("c")
+        first.kill_all()
+        wait_until(self.lost, lambda: f"a is lost: {self.nodes()}")
+        before = self.lost()["a"]
+        self.scheduler.kill_all()
+        second.kill_all()  # nobody sees it
+        self.start_again()
+        wait_until(lambda: "b" in self.lost(), lambda: f"b is lost: {self.nodes()}")
+        after = self.nodes()
+        self.assertEqual({name: node["state"] for name, node in after.items()}, {"a": "lost", "b": "lost", "c": "free"})
+        self.assertGreater(after["a"]["state_seconds"], before["state_seconds"])
+        for field in ("why", "cores", "memory_bytes", "gflops", "version"):
+            self.assertEqual(after["a"][field], before[field])
+        self.assertIn("did not come back after the scheduler was restarted", after["b"]["why"])
+
+
 class Undisturbed(StatePool):
     """Runs whose nodes may take their time to come back to a scheduler that was started again."""
     @property

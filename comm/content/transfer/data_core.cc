@@ -223,6 +223,7 @@ DataCore::Message DataCore::offered_first(const msg::ServerSocket::Received& rec
 }
 
 DataCore::Message DataCore::on(const msg::ServerSocket::Received& received, const msg::PutChunkT& message) {
+  if (options_.sending) options_.sending->arrived(message.bytes.size());
   const std::string& key = received.sender.name;
   const bool counts = is_sending(key, message.data);
   if (!key.empty() && !counts && !has_sent(key, message.data))

@@ -64,7 +64,7 @@ struct DataServerOptions {
   // Called when a file of a snapshot is whole, before its sender is told so. If it throws, the sender is
   // refused. No function: nothing more has to be done.
   std::function<void(StoredContent&)> on_whole_snapshot = {};
-  std::shared_ptr<RateLimit> sending = {};  // of the machine's link, shared with others; null: no limit
+  std::shared_ptr<RateLimit> sending = {};  // of the machine's link, shared with others; counts what arrives; null: neither
   StoreNames names = {};
   // Returns the reason why a sender may not send a message; empty if it may. No function: everybody may.
   // Called on the core's thread.

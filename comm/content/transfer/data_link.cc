@@ -89,6 +89,8 @@ std::optional<control::FromSchedulerMessage> DataLink::receive(double seconds) {
   auto message = socket_.receive(seconds);
   if (message) {
     silence_.lap();
+    if (const auto* chunk = std::get_if<control::ChunkT>(&*message); chunk != nullptr && options_.counter)
+      options_.counter->arrived(chunk->bytes.size());
     if (const auto* refusal = std::get_if<control::RefusedT>(&*message))
       throw Refusal(fmt::format("{} refuses data: {}", options_.who, refusal->reason));
   } else if (silence_.seconds() > options_.give_up) {

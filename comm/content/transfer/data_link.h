@@ -56,6 +56,7 @@ class Pace {
 struct LinkOptions {
   std::string who = "the scheduler";  // the other side, in messages
   Pace* pace = nullptr;               // null: no limit; must outlive the link
+  std::shared_ptr<RateLimit> counter = {};  // of the chunks that arrive; null: they are not counted
   double ask_again = 2;               // seconds until a request is repeated if the other side had no time
   double give_up = 60;                // seconds of silence
   // Seconds in which the other side says only that it has no time. Two that wait for each other would wait

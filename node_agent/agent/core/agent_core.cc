@@ -88,6 +88,8 @@ void AgentCore::beat(const Tick& tick) {
   beat.number = ++beats_;
   beat.disk_free_bytes = tick.disk_free_bytes;
   beat.suspended = tick.suspended;
+  beat.sent_bytes = tick.sent_bytes;
+  beat.received_bytes = tick.received_bytes;
   next_beat_ = now_ + heartbeat_;
   act(Send{std::move(beat)});
 }

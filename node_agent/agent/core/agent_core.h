@@ -51,6 +51,7 @@ struct Tick {
   // As in Heartbeat.
   uint64_t disk_free_bytes = 0;
   std::string suspended = {};
+  uint64_t sent_bytes = 0, received_bytes = 0;
 };
 struct FromScheduler {
   comm::control::FromSchedulerMessage message;

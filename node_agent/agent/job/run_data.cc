@@ -70,7 +70,7 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
   const auto connected = [&]() -> comm::DataLink& {
     if (!link)
       link.emplace(source.server,
-                   comm::LinkOptions{.pace = &pace, .ask_again = source.ask_again, .check = check});
+                   comm::LinkOptions{.pace = &pace, .counter = source.cache.counter, .ask_again = source.ask_again, .check = check});
     return *link;
   };
   auto manifest = store.manifest(id);

@@ -21,6 +21,7 @@
 
 #include "comm/content/store.h"
 #include "comm/control/control.h"
+#include "comm/transport/rate_limit.h"
 #include "node_agent/train/job/train_job.h"
 
 namespace modelet::agent {
@@ -29,6 +30,7 @@ struct CacheOptions {
   std::filesystem::path folder;         // may be shared by agents
   uint64_t bytes = uint64_t{16} << 30;  // beyond this, the least recently used data is removed
   double fetch_bytes_per_second = 0;    // 0: no limit
+  std::shared_ptr<comm::RateLimit> counter = {};  // of what is fetched; null: it is not counted
 };
 
 // The data of a run, as the scheduler describes it, and how this agent gets it. What has no address is read from the

@@ -172,6 +172,12 @@ double Pool::seconds_between_losses(size_t count) const {
                                    : node_seconds / static_cast<double>(losses) / static_cast<double>(count);
 }
 
+uint64_t Pool::calendar_seconds() const {
+  if (!options.calendar) return 1;
+  const auto since_1970 = std::chrono::duration_cast<std::chrono::seconds>(options.calendar().time_since_epoch());
+  return static_cast<uint64_t>(std::max<int64_t>(since_1970.count(), 1));
+}
+
 PoolRecord Pool::record() const {
   return {.id = pool_id,
           .next_run = next_run,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/system/clock.h"
 #include "comm/control/control.h"
 #include "scheduler/core/run/run.h"
 #include "scheduler/core/values/accounts.h"
@@ -48,7 +50,7 @@ struct CoreOptions {
   size_t max_whole_logs = 32;              // of a key's ended runs; of older ones only the end is kept
   bool has_ledger = false;                 // there is a ledger, from which whole logs can be read (ReadLog)
   uint16_t data_port = 0;                  // of the scheduler's DataServer; 0: it has none
-  std::function<std::string()> utc = {};   // the time of day (base/system/clock.h); empty: not known
+  std::function<std::chrono::system_clock::time_point()> calendar = {};  // empty: not known
 };
 
 struct Send {
@@ -110,6 +112,7 @@ struct Node {
   StepSeconds times;             // as last reported
   uint64_t disk_free_bytes = 0;  // as last reported; 0: not known
   std::string suspended;         // why it has fewer threads than it offered
+  uint64_t sent_bytes = 0, received_bytes = 0;  // as last reported
   uint64_t last_event = 0;       // number of its last event of a run
   uint64_t last_heartbeat = 0;   // number
   // How many bytes of its log it may send at once, as of the second `log_room_at`.
@@ -193,7 +196,9 @@ struct Pool {
   PoolRecord record() const;
   void send(const std::string& peer, comm::control::FromSchedulerMessage message);
   void log(std::string text);
-  std::string utc() const { return options.utc ? options.utc() : ""; }
+  std::string utc() const { return options.calendar ? utc_text(options.calendar()) : ""; }
+  // Seconds since 1970, at least 1.
+  uint64_t calendar_seconds() const;
 
   CoreOptions options;
   uint64_t pool_id = 0;
@@ -206,6 +211,8 @@ struct Pool {
   std::map<std::string, uint64_t> node_ids;   // by name
   std::map<std::string, Name> names;          // empty in a pool without keys
   std::map<std::string, LostNode> lost;       // by name, for a day
+  // By name: nodes of a former scheduler, which may still come back.
+  std::map<std::string, comm::control::NodeStatusT> awaited;
   std::map<std::string, Newcomer> newcomers;  // by public key
   std::set<std::string> drained;              // names of drained nodes, also of those that are away
   std::map<uint64_t, Run> runs;

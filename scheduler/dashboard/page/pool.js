@@ -67,6 +67,8 @@ export class NodesTable {
         {title: 'memory', class: 'number wide', cell: (cell, node) => setText(cell, bytesText(node.memory_bytes))},
         {title: 'GFLOP/s', class: 'number wider', cell: (cell, node) => setText(cell, countText(node.gflops))},
         {title: 'disk free', class: 'number wide', cell: (cell, node) => setText(cell, node.disk_free_bytes ? bytesText(node.disk_free_bytes) : '')},
+        {title: 'sent', class: 'number wider', cell: (cell, node) => setText(cell, node.sent_bytes ? bytesText(node.sent_bytes) : '')},
+        {title: 'received', class: 'number wider', cell: (cell, node) => setText(cell, node.received_bytes ? bytesText(node.received_bytes) : '')},
         {title: 'silent', class: 'number wider', cell: (cell, node) => setText(cell, node.silent_seconds > 2 ? durationText(node.silent_seconds) : '')},
         {title: 'address', class: 'name wide', cell: (cell, node) => setText(cell, node.address ?? '')},
         {title: 'version', class: 'wider', cell: (cell, node) => setText(cell, node.version ?? '')},

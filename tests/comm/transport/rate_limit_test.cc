@@ -23,7 +23,9 @@ TEST(RateLimit, APauseSavesUpATenthOfASecond) {
 TEST(RateLimit, WithoutALimitBytesAreCounted) {
   RateLimit limit;
   EXPECT_EQ(limit.take(uint64_t{1} << 40, 0), 0);
+  limit.arrived(7);
   EXPECT_EQ(limit.total(), uint64_t{1} << 40);
+  EXPECT_EQ(limit.total_arrived(), 7u);
 }
 
 }  // namespace

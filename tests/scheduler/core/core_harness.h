@@ -115,6 +115,7 @@ class Written {
     }
     for (const RunEventRecord& event : changes.events) events_[{event.run, event.number}] = event;
     for (const NodeNameRecord& name : changes.names) names_[name.name] = name;
+    for (const NodeRecord& node : changes.nodes) nodes_[node.name] = node;
     for (const NodeLogRecord& log : changes.logs) logs_[log.node] += log.text;
     for (const uint64_t run : changes.forgotten_runs) {
       runs_.erase(run);
@@ -127,6 +128,8 @@ class Written {
     for (const auto& [id, run] : runs_) all.runs.push_back(run);
     for (const auto& [number, event] : events_) all.events.push_back(event);
     for (const auto& [name, record] : names_) all.names.push_back(record);
+    for (const auto& [name, record] : nodes_)
+      if (!record.text.empty()) all.nodes.push_back(record);
     return all;
   }
 
@@ -135,6 +138,7 @@ class Written {
   std::map<uint64_t, RunRecord> runs_;
   std::map<std::pair<uint64_t, uint64_t>, RunEventRecord> events_;
   std::map<std::string, NodeNameRecord> names_;
+  std::map<std::string, NodeRecord> nodes_;
   std::map<std::string, std::string> logs_;  // node -> lines
 };
 

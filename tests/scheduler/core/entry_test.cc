@@ -2,6 +2,8 @@
 // were lost are shown for a day.
 #include <gmock/gmock.h>
 
+#include <chrono>
+
 #include "tests/scheduler/core/core_harness.h"
 
 namespace modelet::scheduler::test {
@@ -175,6 +177,109 @@ TEST_F(EntryTest, ALostNodeIsShownForADay) {
   EXPECT_EQ(shown().name, "");
 }
 
+class AbsentTest : public EntryTest {
+ protected:
+  AbsentTest() {
+    pool.options.calendar = [this] {
+      return std::chrono::system_clock::time_point(std::chrono::seconds(1'700'000'000 + static_cast<int64_t>(pool.now)));
+    };
+    pool.core = Core(pool.options);
+  }
+  msg::NodeStatusT shown(const std::string& name) const {
+    for (msg::NodeStatusT& node : pool.core.nodes(true))
+      if (node.name == name) return node;
+    return {};
+  }
+};
+
+TEST_F(AbsentTest, ARestartedSchedulerStillShowsLostNodes) {
+  add_agents(2);
+  pool.pass(10, {"b"});
+  const msg::NodeStatusT before = shown("a");
+  ASSERT_EQ(before.state, NodeState::Lost);
+  pool.now += 3600;
+  pool.restart();
+  pool.handle(Tick{});
+  const msg::NodeStatusT after = shown("a");
+  EXPECT_EQ(after.state, NodeState::Lost);
+  EXPECT_EQ(after.why, before.why);
+  EXPECT_EQ(after.state_seconds, before.state_seconds + 3600) << "the time of day counts, not that of a process";
+  EXPECT_EQ(after.silent_seconds, before.silent_seconds + 3600);
+  EXPECT_EQ(after.cores, 2u);
+  EXPECT_EQ(after.memory_bytes, before.memory_bytes);
+  pool.now += 86400 - 3700;
+  pool.restart();
+  pool.pass(1);
+  EXPECT_EQ(shown("a").state, NodeState::Lost);
+  pool.pass(200);
+  EXPECT_EQ(shown("a").name, "") << "after a day";
+  pool.restart();
+  pool.pass(1);
+  EXPECT_EQ(shown("a").name, "") << "the records have forgotten it, too";
+}
+
+TEST_F(AbsentTest, WhoDoesNotComeBackToARestartedSchedulerIsLost) {
+  add_agents(3);
+  pool.receive("c", msg::LeaveT{});
+  pool.restart();
+  pool.pass(1);
+  EXPECT_TRUE(pool.core.nodes(true).empty()) << "they may still come back";
+  pool.receive("b2", registration("b"));
+  pool.pass(10, {"b2"});
+  EXPECT_EQ(shown("b").state, NodeState::Free);
+  EXPECT_EQ(shown("a").state, NodeState::Lost);
+  EXPECT_THAT(shown("a").why, HasSubstr("did not come back after the scheduler was restarted"));
+  EXPECT_EQ(shown("c").name, "") << "it left";
+  pool.receive("a2", registration("a", 2));
+  pool.restart();
+  pool.receive("a3", registration("a", 2));
+  pool.pass(10, {"a3"});
+  EXPECT_EQ(shown("a").state, NodeState::Free) << "it is lost no more";
+}
+
+TEST_F(AbsentTest, RunsWaitUntilAllAreBackOrLost) {
+  add_agents(2);
+  pool.restart();
+  pool.pass(1);
+  pool.receive("b", registration("b"));
+  const uint64_t run = submit(0);
+  pool.pass(1, {"b"});
+  EXPECT_EQ(pool.run(run).state, msg::RunState::Queued) << "it would not get a";
+  pool.receive("a", registration("a"));
+  pool.pass(1, {"a", "b"});
+  EXPECT_EQ(pool.run(run).state, msg::RunState::Forming);
+  EXPECT_EQ(pool.run(run).node_names.size(), 2u);
+  pool.restart();
+  pool.pass(1);
+  pool.receive("b", registration("b", 3));
+  pool.pass(10, {"b"});
+  EXPECT_EQ(shown("a").state, NodeState::Lost);
+}
+
+TEST_F(AbsentTest, ARecordThatMakesNoSenseIsForgotten) {
+  add_agents(1);
+  for (const char* text : {"{", "[]", "{}", R"({"version":7})"}) {
+    pool.written.write({.nodes = {{"x", 5, text}, {"../y", 0, "{}"}}});
+    pool.restart();
+    pool.pass(10);
+    EXPECT_EQ(shown("x").name, "") << text;
+    EXPECT_EQ(shown("a").state, NodeState::Lost) << text;
+    EXPECT_THAT(pool.log, HasSubstr("is forgotten: record of a node")) << text;
+  }
+}
+
+// A clock that was set back must not make a loss look like one of the future, or as long ago.
+TEST_F(AbsentTest, TheTimeOfDayMayGoBack) {
+  add_agents(1);
+  pool.pass(10);
+  pool.options.calendar = [] { return std::chrono::system_clock::time_point(); };
+  pool.restart();
+  pool.handle(Tick{});
+  pool.pass(3);
+  EXPECT_EQ(shown("a").state, NodeState::Lost);
+  EXPECT_EQ(shown("a").state_seconds, 3);
+}
+
 TEST_F(EntryTest, ALostNodeThatIsBackIsLostNoMore) {
   add_agents(2);
   pool.pass(10, {"b"});
@@ -191,10 +296,14 @@ TEST_F(EntryTest, EachStateSaysWhy) {
   EXPECT_THAT(pool.node("a").why, HasSubstr(std::to_string(run)));
   msg::HeartbeatT beat{{}, 0, run, 1};
   beat.disk_free_bytes = 77;
+  beat.sent_bytes = 5;
+  beat.received_bytes = 6;
   beat.suspended = "its owner is there";
   pool.receive("a", beat);
   EXPECT_EQ(pool.node("a").disk_free_bytes, 77u);
   EXPECT_EQ(pool.node("a").suspended, "its owner is there");
+  EXPECT_EQ(pool.node("a").sent_bytes, 5u);
+  EXPECT_EQ(pool.node("a").received_bytes, 6u);
   pool.receive("client", msg::DrainNodeT{{}, "a", true});
   EXPECT_EQ(pool.node("a").state, NodeState::Draining);
   EXPECT_THAT(pool.node("a").why, HasSubstr("modelet drain a --undo"));

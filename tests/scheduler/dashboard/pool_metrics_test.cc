@@ -66,6 +66,8 @@ TEST(PoolMetrics, WhatIsWrongWithANode) {
   state.facts.refused_keys = 2;
   state.nodes = {node_at_work("a", 1), node_at_work("gone", 0), node_at_work("new", 0)};
   state.nodes[0].disk_free_bytes = 4096;
+  state.nodes[0].sent_bytes = 1000;
+  state.nodes[0].received_bytes = 2000;
   state.nodes[0].suspended = "others want the \"CPU\"";
   state.nodes[1].state = NodeState::Lost;
   state.nodes[1].state_seconds = 30;
@@ -73,6 +75,9 @@ TEST(PoolMetrics, WhatIsWrongWithANode) {
   const std::string text = metrics_of(state);
   EXPECT_THAT(text, AllOf(HasSubstr("modelet_nodes{state=\"lost\"} 1\n"), HasSubstr("modelet_nodes{state=\"pending\"} 1\n"),
                           HasSubstr("modelet_node_disk_free_bytes{node=\"a\"} 4096\n"),
+                          HasSubstr("# TYPE modelet_node_sent_bytes_total counter\n"),
+                          HasSubstr("modelet_node_sent_bytes_total{node=\"a\"} 1000\n"),
+                          HasSubstr("modelet_node_received_bytes_total{node=\"a\"} 2000\n"),
                           HasSubstr("modelet_node_suspended{node=\"a\",reason=\"others want the \\\"CPU\\\"\"} 1\n"),
                           HasSubstr("modelet_node_lost_seconds{node=\"gone\"} 30\n"),
                           HasSubstr("modelet_messages_refused_total 5\n"), HasSubstr("modelet_keys_refused_total 2\n")));

@@ -48,6 +48,8 @@ std::string text_of(const Records& records) {
     text += "event " + std::to_string(event.run) + " " + std::to_string(event.number) + " " + event.time +
             " " + event.text + "\n";
   for (const DrainRecord& drain : records.drains) text += "drained " + drain.name + "\n";
+  for (const NodeRecord& node : records.nodes)
+    text += "node " + node.name + " " + std::to_string(node.lost_at) + " " + node.text + "\n";
   for (const NodeNameRecord& name : records.names) text += "name " + name.name + " " + name.key + "\n";
   return text;
 }
@@ -275,9 +277,18 @@ TEST_F(LedgerTest, KnowsWhoIsDrained) {
   EXPECT_EQ(text_of(Ledger(file).read()), "drained b\n");
 }
 
+TEST_F(LedgerTest, KnowsWhichNodesAreThereOrLost) {
+  {
+    Ledger ledger(file);
+    ledger.write({.nodes = {{"a", 0, "{}"}, {"b", 0, "{}"}, {"c", 0, "{}"}}});
+    ledger.write({.nodes = {{"a", 17, "{'why'}"}, {"c"}, {"never was"}}});
+  }
+  EXPECT_EQ(text_of(Ledger(file).read()), "node a 17 {'why'}\nnode b 0 {}\n");
+}
+
 constexpr const char* kAsOfVersion2 =
     "DROP TRIGGER event_added; DROP TRIGGER event_removed; DROP TRIGGER log_added; DROP TRIGGER log_removed; "
-    "DROP TABLE sizes; DROP TABLE submissions; "
+    "DROP TABLE sizes; DROP TABLE submissions; DROP TABLE nodes; "
     "ALTER TABLE pool DROP COLUMN node_seconds; ALTER TABLE pool DROP COLUMN losses; "
     "INSERT INTO pool VALUES (1, 7, 3); PRAGMA user_version = 2";
 
@@ -417,9 +428,9 @@ TEST_F(LedgerTest, RefusesWhatIsDamagedWhenItIsRead) {
 
 TEST_F(LedgerTest, RefusesWhatOthersWrote) {
   { Ledger ledger(file); }
-  execute(file, "PRAGMA user_version = 5");
+  execute(file, "PRAGMA user_version = 6");
   EXPECT_THAT(error_of([&] { Ledger ledger(file); }),
-              HasSubstr("was written by a newer release (version 5, this one reads 4)"));
+              HasSubstr("was written by a newer release (version 6, this one reads 5)"));
   const fs::path other = folder / "other.sqlite";
   execute(other, "CREATE TABLE things (name TEXT)");
   EXPECT_THAT(error_of([&] { Ledger ledger(other); }), HasSubstr("is a database of another program"));
