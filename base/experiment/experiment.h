@@ -179,6 +179,7 @@ struct Experiment {
     Privacy privacy = Privacy::kSums;  // what an owner sends of a round
     uint32_t most_samples = 0;         // of an owner that count for its weight in the mean; 0: no limit
     uint32_t epoch_steps = 0;          // steps that make an epoch
+    uint32_t least_owners = 0;         // with which a run goes on; 0: all
   } cluster;
 };
 

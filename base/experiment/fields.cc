@@ -693,6 +693,13 @@ constexpr Field kCluster[] = {
      .meaning =
          "private data: steps that make an epoch, because nobody knows how many samples all owners have; needed",
      .high = 1e9},
+    {.key = "cluster.least_owners",
+     .target = at<&E::cluster, &E::Cluster::least_owners>,
+     .unit = "owners",
+     .meaning =
+         "private data: fewest owners with which a run goes on after it has lost some; these take part again when they are "
+         "back; 0: all, so the run waits for them",
+     .high = 1024},
 };
 
 }  // namespace

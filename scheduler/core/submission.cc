@@ -73,6 +73,10 @@ void check_private(const msg::SubmitT& message, const Experiment& experiment) {
   if (cluster.min_nodes > cluster.replicas)
     throw UsageError(fmt::format("cluster.min_nodes is {}, and a run of {} owners never has more nodes than owners",
                                  cluster.min_nodes, cluster.replicas));
+  if (cluster.least_owners == 1 || cluster.least_owners > cluster.replicas)
+    throw UsageError(fmt::format("cluster.least_owners is {}: a round needs at least 2 owners, and there are {} "
+                                 "(cluster.replicas)",
+                                 cluster.least_owners, cluster.replicas));
   if (message.nodes != 0 && message.nodes != cluster.replicas)
     throw UsageError(fmt::format("data.train is {}: each of the {} owners (cluster.replicas) is one node, so {} are of "
                                  "no use",

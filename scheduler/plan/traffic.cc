@@ -172,6 +172,11 @@ uint64_t sync_bytes_per_step(const ModeletSpec& modelet, const Experiment& exper
                              const DataShape& shape) {
   if (experiment.cluster.replicas == 1) return 0;
   const auto [row_count, cols] = row_shape(modelet);
+  if (sends_sums(experiment)) {  // words of all rows, there and back (RowExchange::run_sums)
+    const uint64_t replicas = experiment.cluster.replicas, beside = modelet.kind == LayerKind::kInput ? 2 : 3;
+    return 2 * (replicas - 1) * row_count * (cols + beside) * sizeof(uint32_t) / replicas /
+           experiment.exchange.local_steps;
+  }
   const auto rows = static_cast<double>(row_count);
   const CostModel model(experiment, shape);
   double touched = rows;  // in one step

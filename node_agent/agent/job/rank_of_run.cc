@@ -49,6 +49,7 @@ TrainJob job_of(const PrepareT& prepare) {
   job.owner = prepare.owner;
   job.rank = static_cast<int>(prepare.rank);
   job.size = static_cast<int>(prepare.size);
+  job.former_groups = std::max(prepare.epoch, 1u) - 1;
   job.private_folder = true;
   job.snapshots.enabled = true;
   job.snapshots.every_steps = (job.experiment.cluster.snapshot_every + 1) / 2;

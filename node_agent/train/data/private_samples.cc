@@ -37,10 +37,15 @@ shard::Dataset PrivateSamples::train(const std::vector<shard::NeuronRange>&,
   } catch (const Interrupted&) {
     throw;
   } catch (const std::exception& error) {
-    log_for_owner("run {}: {}: {}", job_.run, name, error.what());
-    throw UsageError(name + ": the data that goes by this name on this node cannot be read; the log of its owner's agent "
-                            "says why");
+    refuse_own_samples(job_, error);
   }
+}
+
+void refuse_own_samples(const TrainJob& job, const std::exception& error) {
+  const std::string& name = job.experiment.data.train;
+  log_for_owner("run {}: {}: {}", job.run, name, error.what());
+  throw UsageError(name + ": the data that goes by this name on this node cannot be read; the log of its owner's agent "
+                          "says why");
 }
 
 shard::Dataset PrivateSamples::test(const shard::Dataset& train, const OnPreparing& on_preparing) const {

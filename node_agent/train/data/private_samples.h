@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "node_agent/train/data/sample_source.h"
@@ -16,6 +18,9 @@ namespace modelet::agent {
 // The public test data of such a run: an XMC text, or a prepared file of any encoder. Throws as shard::load_dataset().
 shard::Dataset load_public_test(const std::filesystem::path& path, Normalize normalize,
                                 const shard::PrepareProgress& progress = {});
+
+// Tells the owner, in its agent's log, what is wrong with its samples, and others that something is: a UsageError.
+[[noreturn]] void refuse_own_samples(const TrainJob& job, const std::exception& error);
 
 class PrivateSamples final : public SampleSource {
  public:

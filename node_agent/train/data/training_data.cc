@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "node_agent/train/data/label_selection.h"
+#include "node_agent/train/data/private_samples.h"
 
 namespace modelet::agent {
 namespace {
@@ -36,6 +38,23 @@ void require_items(const Experiment::Model& model, const shard::Dataset& data, c
   }
 }
 
+// How many samples an owner has is not told in an error either.
+shard::RowSplit split_of(const TrainJob& job, size_t rows) {
+  try {
+    return shard::split_rows(rows, job.experiment.data.validation, job.experiment.train.seed);
+  } catch (const UsageError& error) {
+    if (is_private(job.experiment)) refuse_own_samples(job, error);
+    throw;
+  }
+}
+
+// How samples are drawn.
+Experiment::Train drawn(const TrainJob& job) {
+  Experiment::Train train = job.experiment.train;
+  if (is_private(job.experiment) && job.former_groups > 0) train.seed = mix64(train.seed ^ mix64(job.former_groups));
+  return train;
+}
+
 // What is computed of all training samples is not known where each replica has only its own.
 void require_separable(const Experiment::Model& model) {
   if (model.centroids || model.classifiers > 0)
@@ -54,8 +73,8 @@ TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, Thread
       test_(source_.test(train_, on_preparing)),
       features_(source_.feature_rows(train_)),
       samples_of_run_(job.shape.train_rows),
-      split_(shard::split_rows(train_.rows(), job.experiment.data.validation, job.experiment.train.seed)),
-      feed_(train_, source_.trained(train_, std::move(split_.train)), job.experiment.train, pool,
+      split_(split_of(job, train_.rows())),
+      feed_(train_, source_.trained(train_, std::move(split_.train)), drawn(job), pool,
             {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas()),
              source_.of_replica()},
             source_.unlabelled_weight()) {

@@ -59,7 +59,11 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"sampling.bits", !tables || then.sampling.bits == now.sampling.bits},
       {"sampling.centre", !tables || then.sampling.centre == now.sampling.centre},
       {"optimizer.kind", then.optimizer.kind == now.optimizer.kind},
-      {"train.batch x cluster.replicas", samples_per_step(then) == samples_per_step(now), true},
+      // Owners come and go.
+      {"train.batch x cluster.replicas",
+       samples_per_step(then) == samples_per_step(now) ||
+           (is_private(now) && then.train.batch == now.train.batch),
+       true},
       {"train.seed", then.train.seed == now.train.seed},
       {"number of training samples", data_then.train_rows == data_now.train_rows, true},
       {"set of training samples (as many as these, with other content)",

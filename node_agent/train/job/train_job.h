@@ -55,6 +55,9 @@ struct TrainJob {
   // The file of this rank's private data, whose name alone is data.train (node_agent/train/data/private_samples.h); empty:
   // the data is not private.
   std::filesystem::path private_file;
+  // How often the group of the run was formed before. Private samples are then drawn anew. Were steps repeated with the
+  // same samples, a sum with an owner and one without it would differ by just what this owner gave.
+  uint32_t former_groups = 0;
   // The run is a task of a run of towers (base/experiment/towers.h), which has so many; the file divides the labels
   // among them.
   struct Tower {

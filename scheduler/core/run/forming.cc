@@ -47,8 +47,18 @@ std::set<std::string> holders_of(const Pool& pool, const comm::Snapshot* from,
 
 }  // namespace
 
+// A run with private data begins with all owners, and may go on with fewer.
 size_t Run::least_nodes() const {
+  const uint32_t owners = submission_.experiment.cluster.least_owners;
+  if (owners > 0 && !owners_.empty()) return std::max(owners, submission_.experiment.cluster.min_nodes);
   return std::max<size_t>({submission_.experiment.cluster.min_nodes, replicas(), 1});
+}
+
+// What a group of so many nodes is told. Owners that are away are no replicas.
+Experiment Run::experiment_for(size_t nodes) const {
+  Experiment experiment = submission_.experiment;
+  if (is_private(experiment)) experiment.cluster.replicas = static_cast<uint32_t>(nodes);
+  return experiment;
 }
 
 // A run with private data needs nodes that have data of this name. Once it has begun, these are its own: what an owner
@@ -58,7 +68,7 @@ bool Run::may_use(const Pool& pool, uint64_t node) const {
   const msg::RegisterT& info = pool.nodes.at(node).info;
   const std::string name = private_name(submission_.experiment);
   return std::ranges::find(info.private_data, name) != info.private_data.end() &&
-         (members().empty() || std::ranges::find(members(), info.name, &Member::name) != members().end());
+         (owners_.empty() || owners_.contains(info.name));
 }
 
 std::vector<uint64_t> Run::free_nodes(const Pool& pool) const {
@@ -79,6 +89,7 @@ std::string Run::lacks_owners(const Pool& pool, bool free) const {
 
 // The experiment's maximum; without one, as many nodes as the run began with.
 size_t Run::most_nodes(size_t max_nodes) const {
+  if (is_private(submission_.experiment)) return replicas();
   size_t most = submission_.experiment.cluster.max_nodes;
   if (most == 0) most = began_with_;
   if (most == 0) most = submit_.nodes == 0 ? max_nodes : submit_.nodes;
@@ -129,9 +140,8 @@ std::vector<uint64_t> Run::choose(const Pool& pool, std::vector<uint64_t> free, 
 }
 
 void Run::ask_for_plan(Pool& pool, Planning::Wanted wanted) {
-  planning_.request(
-      pool, {.run = id_, .key = submitter_, .experiment = submission_.experiment, .shape = submission_.shape},
-      std::move(wanted));
+  PlanRequest request{.run = id_, .key = submitter_, .experiment = experiment_for(wanted.nodes.size()), .shape = submission_.shape};
+  planning_.request(pool, std::move(request), std::move(wanted));
 }
 
 void Run::planned(Pool& pool, const Planned& answer) {
@@ -143,9 +153,10 @@ void Run::planned(Pool& pool, const Planned& answer) {
   }
   // While the plan was made, the last holder of some file may have gone.
   if (wanted->purpose == Purpose::kGoOn && !snapshot_is_at_hand(pool)) return;
-  if (answer.plan)
-    return form_group(pool, group_.deal_out(std::move(wanted->nodes), *answer.plan, submission_.experiment,
-                                            submission_.shape));
+  if (answer.plan) {
+    const Experiment experiment = experiment_for(wanted->nodes.size());
+    return form_group(pool, group_.deal_out(std::move(wanted->nodes), *answer.plan, experiment, submission_.shape));
+  }
   // A tower that is too large for a node gets the smallest group that carries it.
   if (wanted->purpose == Purpose::kStart && parent_ != 0 && !answer.user_error &&
       (submit_.wait || wanted->nodes.size() < pool.willing_nodes())) {
@@ -172,6 +183,8 @@ void Run::form_group(Pool& pool, std::vector<Member> next) {
   if (began_ == 0) began_ = pool.now;
   group_.release_others(pool, id_, next, "the run goes on without this node");
   const std::vector<Member> former = group_.form(pool, std::move(next));
+  if (is_private(submission_.experiment) && owners_.empty())
+    for (const Member& each : members()) owners_.insert(each.name);
   regroup_.reset();
   files_missing_since_ = 0;
   misses_.clear();
@@ -216,7 +229,8 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   prepare.epoch = epoch();
   prepare.group_key = mix64(pool.pool_id ^ mix64(id_));
   prepare.size = static_cast<uint32_t>(members().size());
-  prepare.experiment = submit_.experiment;
+  prepare.experiment =
+      members().size() == owners_.size() || owners_.empty() ? submit_.experiment : to_toml(experiment_for(members().size()));
   prepare.shape = std::make_unique<msg::ShapeT>(*submit_.shape);
   prepare.owner = group_.owner();
   prepare.train_data = submit_.train_data;

@@ -270,9 +270,9 @@ void Run::go_on(Pool& pool) {
       next.nodes.push_back(wanted);
     }
   // Replicas have the same number of nodes each. Newcomers come last.
-  while (next.nodes.size() % replicas() != 0 && member(next.nodes.back().node) == nullptr)
+  while (next.nodes.size() % together() != 0 && member(next.nodes.back().node) == nullptr)
     next.nodes.pop_back();
-  if (next.nodes.size() >= least_nodes() && next.nodes.size() % replicas() == 0) {
+  if (next.nodes.size() >= least_nodes() && next.nodes.size() % together() == 0) {
     detail_ = "its modelets are placed anew";
     return ask_for_plan(pool, std::move(next));
   }
@@ -313,6 +313,7 @@ bool Run::fill_vacancies(Pool& pool) {
   std::erase_if(vacant, [&](Member* each) {
     return take(*each, [each](const std::string& name) { return name == each->name; });
   });
+  if (is_private(submission_.experiment) && !vacant.empty()) return false;  // no owner takes the place of another
   for (Member* each : vacant)
     if (!take(*each, [](const std::string&) { return true; })) return false;
   if (group.empty()) return false;
@@ -327,7 +328,7 @@ void Run::plan_with_whoever_is_there(Pool& pool) {
         node != nullptr && node->is_willing() && !exclusions_.has(each.name, pool.now))
       there.push_back(each.node);
   const size_t least = least_nodes();
-  const size_t count = std::min(there.size(), most_nodes(pool.options.max_nodes)) / replicas() * replicas();
+  const size_t count = std::min(there.size(), most_nodes(pool.options.max_nodes)) / together() * together();
   if (count < least)
     return wait_for_nodes(pool, fmt::format("waits for {} to go on from step {}, {} free{}",
                                             nodes_text(least), snapshots_.stable_step(),

@@ -75,6 +75,7 @@ void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double 
 // Asks for a plan with nodes that became free, or joined the pool, since the group was formed.
 void Run::look_for_help(Pool& pool, double seconds_left) {
   if (group_.is_one_done()) return;
+  if (is_private(submission_.experiment)) return take_owners_back(pool, seconds_left);
   std::vector<uint64_t> free = nodes_that_may_join(pool);
   std::erase_if(free, [&](uint64_t node) {
     return no_help_.contains(node) ||
@@ -93,6 +94,27 @@ void Run::look_for_help(Pool& pool, double seconds_left) {
     next.nodes.push_back({.node = node, .name = pool.nodes.at(node).info.name});
   }
   ask_for_plan(pool, std::move(next));
+}
+
+// What an owner teaches the run is worth a new group, unless the run will soon have ended. The members are in the order of
+// their names, as choose() puts them.
+void Run::take_owners_back(Pool& pool, double seconds_left) {
+  if (state_ != RunState::Running || regroup_ || seconds_left <= 2 * group_.prepare_seconds()) return;
+  std::vector<uint64_t> back = nodes_that_may_join(pool);
+  back.resize(std::min(back.size(), pool.nodes_to_spare(id_)));
+  if (back.empty()) return;
+  std::vector<Member> nodes = members();
+  std::string names;
+  for (const uint64_t node : back) {
+    const std::string& name = pool.nodes.at(node).info.name;
+    nodes.push_back({.node = node, .name = name});
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", name);
+  }
+  std::ranges::sort(nodes, {}, &Member::name);
+  stop_to_regroup(pool, {.reason = Reason::kHelp,
+                         .nodes = std::move(nodes),
+                         .why = fmt::format("{} of {} owners take part again: {}", back.size(), owners_.size(), names),
+                         .slow_node = {}});
 }
 
 void Run::stop_for_gain(Pool& pool, Planning::Wanted wanted, const Plan& plan) {

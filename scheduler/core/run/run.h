@@ -198,6 +198,9 @@ class Run {
   const std::vector<Member>& members() const { return group_.members(); }
   const Member* member(uint64_t node) const { return group_.member(node); }
   uint32_t replicas() const { return submission_.experiment.cluster.replicas; }
+  // As many nodes come and go together: one of each replica. An owner of private data comes and goes alone.
+  size_t together() const { return is_private(submission_.experiment) ? 1 : replicas(); }
+  Experiment experiment_for(size_t nodes) const;
   bool may_use(const Pool& pool, uint64_t node) const;
   std::vector<uint64_t> free_nodes(const Pool& pool) const;  // that it may use
   std::vector<uint64_t> nodes_that_may_join(const Pool& pool) const;
@@ -212,6 +215,7 @@ class Run {
   void note_progress(const std::string& event);
   void look_for_gain(Pool& pool, const std::vector<double>& measured, double seconds_left);
   void look_for_help(Pool& pool, double seconds_left);
+  void take_owners_back(Pool& pool, double seconds_left);
   void stop_for_gain(Pool& pool, Planning::Wanted wanted, const Plan& plan);
   void stop_to_regroup(Pool& pool, Regroup wanted);
   void recover(Pool& pool, const std::string& why, bool counts = true);
@@ -261,6 +265,7 @@ class Run {
   bool user_error_ = false;  // it failed because of something that the user can correct
   uint64_t step_ = 0;
 
+  std::set<std::string> owners_;  // names of the nodes with which it began, if its data is private
   uint32_t queue_place_ = 0;
   uint64_t parent_ = 0;
   uint32_t task_ = 0;

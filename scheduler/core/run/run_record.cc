@@ -179,6 +179,7 @@ RunRecord Run::record(double now) {
                {"short_log", journal_.is_short()},
                {"attempts", attempts_.count()}};
   if (!results_.empty()) text["results"] = results_;
+  if (!owners_.empty()) text["owners"] = owners_;
   if (parent_ != 0) {
     text["parent"] = parent_;
     text["task"] = task_;
@@ -206,6 +207,7 @@ Run::Run(const RunRecord& record) : id_(record.id), is_submission_written_(!reco
     submit_ = submit_of(submission);
   }
   if (object.contains("results")) results_ = list_at(object, "results").get<std::vector<uint64_t>>();
+  if (object.contains("owners")) owners_ = list_at(object, "owners").get<std::set<std::string>>();
   submitter_ = string_at(object, "submitter", kRecord);
   submitted_at_ = string_at(object, "submitted", kRecord);
   submitted_ = -number_at(object, "seconds", kRecord);

@@ -133,6 +133,7 @@ class TrainerTest : public ::testing::Test {
     const SamplesInMemory* in_memory = nullptr;
     std::function<const SampleSource*(const TrainJob&)> samples = {};  // for each rank
     bool other_samples = false;
+    uint32_t former_groups = 0;
   };
   struct Died : Error {
     using Error::Error;
@@ -153,6 +154,7 @@ class TrainerTest : public ::testing::Test {
                    .in_memory = options.in_memory,
                    .other_samples = options.other_samples,
                    .snapshots = {.retry_seconds = 0}};
+      job.former_groups = options.former_groups;
       if (options.train_file) job.train_file = options.train_file(job);
       if (options.samples) job.samples = options.samples(job);
       auto clock = std::make_unique<StepClock>(options.seconds_per_step, options.seconds_per_look);

@@ -190,6 +190,7 @@ class PrivateSamplesTest : public SampleSourcesTest {
     }
   }
 
+  int runs_ = 0;
   std::pair<Experiment, DataShape> together_;  // the same with the data of all owners in one file
 
  private:
@@ -218,6 +219,46 @@ TEST_F(PrivateSamplesTest, EqualOwnersAreReplicas) {
     EXPECT_NEAR(of_sums[i], of_all[i], 1e-4 * of_all[i]);
     EXPECT_NEAR(of_four[i], of_all[i], 1e-4 * of_all[i]);
   }
+}
+
+// A group that was formed anew draws other samples: the sum of a step that is done again, without an owner, must not
+// differ from the former one by just what this owner gave.
+TEST_F(PrivateSamplesTest, AGroupThatIsFormedAnewDrawsAnew) {
+  deal_out();
+  const auto losses = [&](uint32_t former_groups) {
+    Options options = owners(2);
+    options.former_groups = former_groups;
+    return run("groups-" + std::to_string(runs_++), options).losses();
+  };
+  const std::vector<double> first = losses(0), second = losses(1);
+  EXPECT_NE(second.front(), first.front());
+  EXPECT_EQ(losses(0), first);
+  EXPECT_EQ(losses(1), second);
+  std::tie(experiment_, shape_) = together_;
+  const auto shared = [&](uint32_t former_groups) {
+    return run("shared-" + std::to_string(runs_++), {.size = 2, .former_groups = former_groups}).losses();
+  };
+  EXPECT_EQ(shared(1), shared(0)) << "what others learn does not depend on losses of nodes";
+}
+
+// A group without an owner that is away goes on from the checkpoint of all, and all go on from its.
+TEST_F(PrivateSamplesTest, OwnersComeAndGo) {
+  const std::vector<uint32_t> all = shard::all_rows(all_.rows());
+  for (const uint32_t owner : {0u, 1u, 2u}) write_own(owner, {all.begin() + 30 * owner, all.begin() + 30 * owner + 40});
+  const uint64_t steps = experiment_.cluster.epoch_steps;
+  const auto go_on = [&](int present, uint32_t epochs, const fs::path& from) {
+    experiment_.cluster.replicas = static_cast<uint32_t>(present);
+    experiment_.train.epochs = epochs;
+    Options options = owners(present);
+    options.resume = from;
+    options.former_groups = epochs - 1;
+    const Outcome outcome = run("epochs-" + std::to_string(epochs), options);
+    EXPECT_EQ(outcome.events.front()["replicas"], present);
+    EXPECT_EQ(outcome.events.front()["step"], (epochs - 1) * steps);
+    return shard::checkpoint_of_step(folder_ / ("epochs-" + std::to_string(epochs)) / "checkpoints", epochs * steps);
+  };
+  const fs::path of_all = go_on(3, 1, {}), of_two = go_on(2, 2, of_all);
+  EXPECT_TRUE(fs::exists(go_on(3, 3, of_two)));
 }
 
 // Whether a rank goes on from a checkpoint or has never stopped: the optimiser's state is the same.
@@ -284,6 +325,9 @@ TEST_F(PrivateSamplesTest, ErrorsDoNotNameTheFile) {
   }
   EXPECT_THAT(text_of_file("1 777 60\n0 3:1\n"),
               AllOf(HasSubstr("the run has 200 features and 60 labels"), Not(HasSubstr("777")), Not(HasSubstr("own-1"))));
+  experiment_.data.validation = 0.5;
+  EXPECT_THAT(text_of_file("1 200 60\n0 3:1\n"),
+              AllOf(HasSubstr("on this node cannot be read"), Not(HasSubstr("of 1 training samples"))));
 }
 
 // The encoder of the test data, which was fitted on a public text, says what an owner's words and labels mean.
