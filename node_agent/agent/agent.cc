@@ -405,7 +405,9 @@ TrainJob Agent::job_here(const PrepareT& message) const {
   job.snapshots.bytes_per_second = snapshot_rate(options_);
   job.snapshots.is_safe = [this](uint64_t step) { return snapshots_.is_stable(step); };
   job.out = options_.work_dir / folder_of(message);
-  if (is_private(job.experiment)) job.private_file = options_.private_data.file_for(job.experiment, message.learner);
+  if (is_private(job.experiment))
+    job.private_file = options_.private_data.file_for(job.experiment, message.learner,
+                                                      message.snapshot == nullptr ? 0 : message.snapshot->step);
   return job;
 }
 

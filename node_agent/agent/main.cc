@@ -211,6 +211,7 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
     owner.count(beat);
     tell(beat);
   };
+  options.private_data.count_rounds_with([&owner](const std::string& name) { return owner.rounds_learned(name); });
   options.why_suspended = [&owner] { return owner.why_fewer(); };
   const uint64_t most_memory = options.memory_bytes;
   for (bool returns = false; !end.is_near() && owner.wait_until_wanted(end.fd()); returns = true) {
@@ -463,6 +464,8 @@ int main(int argc, char** argv) {
     options.cache.fetch_bytes_per_second = fetch_mib * kMebi;
     const Preferences preferences =
         lending.preferences.empty() ? Preferences{} : read_preferences(lending.preferences);
+    if (lending.dedicated && preferences.learning.most_rounds > 0)
+      throw modelet::UsageError(lending.preferences + ": private.most_rounds needs a count of rounds, which --dedicated agents do not keep");
     options.private_data = PrivateData(private_data, preferences.learning);
     if (!lending.notice.empty())
       make_notice_source(lending.notice, {.address = lending.notice_address});  // only to check it

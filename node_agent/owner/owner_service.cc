@@ -4,6 +4,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/experiment/experiment.h"
 #include "base/system/file.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
@@ -54,6 +56,7 @@ OwnerService::OwnerService(OwnerOptions options)
     : options_(std::move(options)),
       // Earlier releases wrote this name.
       request_file_(owner_socket_path(options_.work_dir, options_.name).replace_extension("wish")),
+      learned_file_(std::filesystem::path(request_file_).replace_extension("learned")),
       policy_(options_.preferences, options_.threads),
       allowance_{.threads = options_.threads},
       began_(clock_.now()),
@@ -65,6 +68,7 @@ OwnerService::OwnerService(OwnerOptions options)
   {
     const std::lock_guard lock(mutex_);
     restore_request();
+    restore_learned();
     look(std::nullopt);
   }
   thread_ = std::thread([this] { watch(); });
@@ -77,6 +81,7 @@ OwnerService::~OwnerService() {
   }
   changed_.notify_all();
   thread_.join();
+  store_learned();
 }
 
 OwnerService::Attendance::Attendance(OwnerService& service, LeaveCall leave) : service_(service) {
@@ -131,6 +136,7 @@ void OwnerService::count(const Beat& beat) {
     if (is_new) ++learned.runs;
     learned.rounds += beat.rounds;
     learned.samples += beat.samples;
+    is_learned_stored_ = is_learned_stored_ && !is_new && beat.done == 0;
   }
   steps_ += beat.done;
   run_ = beat.run;
@@ -142,6 +148,7 @@ void OwnerService::watch() {
   while (!ends_) {
     lock.unlock();
     const auto sample = load_.sample(clock_.now());
+    store_learned();
     lock.lock();
     look(sample);
     changed_.wait_for(lock, kLookInterval, [this] { return ends_; });
@@ -231,6 +238,48 @@ void OwnerService::restore_request() {
   apply(request, seconds);
 }
 
+// A disk that is full must not end the service. What could not be written is tried again.
+void OwnerService::store_learned() {
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_learned_stored_, true)) return;
+    for (const auto& [name, learned] : learned_)
+      text += fmt::format("{} {} {} {}\n", name, learned.runs, learned.rounds, learned.samples);
+  }
+  try {
+    AtomicFile file(learned_file_);
+    file.write(text);
+    file.commit();
+  } catch (const std::exception& error) {
+    log_warning("what was learned from private data could not be written down: {}", error.what());
+    const std::lock_guard lock(mutex_);
+    is_learned_stored_ = false;
+  }
+}
+
+// Names that the agent does not have now are kept: their data may be back later.
+void OwnerService::restore_learned() {
+  constexpr size_t kMostLearnedBytes = 1 << 20;
+  if (!fs::exists(learned_file_)) return;
+  std::istringstream lines(read_text_file(learned_file_, kMostLearnedBytes));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, rest;
+    Learned learned;
+    if (!(words >> name >> learned.runs >> learned.rounds >> learned.samples) || words >> rest || !is_private_name(name))
+      throw Error(learned_file_.string() +
+                  " does not say what was learned from private data; remove it if that does not matter any more");
+    learned_[name] = learned;
+  }
+}
+
+uint64_t OwnerService::rounds_learned(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = learned_.find(name);
+  return found == learned_.end() ? 0 : found->second.rounds;
+}
+
 nlohmann::json OwnerService::status() const {
   const std::lock_guard lock(mutex_);
   const auto state = [this] {
@@ -240,9 +289,12 @@ nlohmann::json OwnerService::status() const {
     return run_ != 0 ? "working" : "free";
   };
   nlohmann::json learned = nlohmann::json::array();
-  for (const auto& [name, of_name] : learned_)
+  for (const auto& [name, of_name] : learned_) {
     learned.push_back(
         {{"name", name}, {"runs", of_name.runs}, {"rounds", of_name.rounds}, {"samples", of_name.samples}});
+    if (const uint64_t most = options_.preferences.learning.most_rounds; most > 0)
+      learned.back()["rounds_left"] = most - std::min(most, of_name.rounds);
+  }
   return {{"name", options_.name},
           {"state", state()},
           {"reason", allowance_.reason},

@@ -3,7 +3,7 @@
 // two things: it can ask the agent to leave, and the agent reports from time to time what it does.
 //
 // A request of the owner holds until another one replaces it, also when the program ends and is started again. It is
-// kept in a file beside the socket.
+// kept in a file beside the socket. So is what was learned from private data: the file is at most a few seconds old.
 //
 // It has two threads, one to measure and one for the socket. Any thread may call the public functions.
 #pragma once
@@ -72,6 +72,7 @@ class OwnerService {
 
   void count(const Beat& beat);
   nlohmann::json status() const;
+  uint64_t rounds_learned(const std::string& name) const;  // from private data of this name, by all runs
   // Why a run has not all threads; empty: it has.
   std::string why_fewer() const;
 
@@ -82,9 +83,11 @@ class OwnerService {
   void apply(const std::string& request, std::optional<double> seconds);
   void store_request(const std::string& request, std::optional<double> seconds) const;
   void restore_request();
+  void store_learned();
+  void restore_learned();
 
   const OwnerOptions options_;
-  const std::filesystem::path request_file_;
+  const std::filesystem::path request_file_, learned_file_;
   SteadyClock clock_;
   Throttle throttle_;
 
@@ -101,6 +104,7 @@ class OwnerService {
     uint64_t runs = 0, rounds = 0, samples = 0;
   };
   std::map<std::string, Learned> learned_;  // of private data, by name
+  bool is_learned_stored_ = true;
   uint64_t last_run_ = 0;  // a run that is grouped anew is the same run
   const double began_;
   double suspended_seconds_ = 0, last_look_;

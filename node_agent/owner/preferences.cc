@@ -113,6 +113,7 @@ Preferences parse_preferences(std::string_view text, const std::string& origin) 
   const std::map<std::string, Read> of_private = {
       {"submitters", words(result.learning.submitters)},
       {"least_owners", whole(result.learning.least_owners, 1024)},
+      {"most_rounds", whole(result.learning.most_rounds, 1e15)},
       {"rows", truth(result.learning.rows)},
   };
   const auto section = [&](const char* name, const std::map<std::string, Read>& of_section) -> Read {

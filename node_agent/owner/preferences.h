@@ -36,6 +36,7 @@ struct Learning {
   std::vector<std::string> submitters;  // names of the keys that may submit them; empty: any
   // Fewest owners in a sum. Of a sum of two, each can tell what the other one gave.
   uint32_t least_owners = 3;
+  uint64_t most_rounds = 0;  // of all runs together; 0: no limit
   bool rows = false;  // also with cluster.privacy = rows, which shows each owner's changes to the others
 };
 

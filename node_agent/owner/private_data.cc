@@ -30,7 +30,8 @@ std::vector<std::string> PrivateData::names() const {
   return names;
 }
 
-std::filesystem::path PrivateData::file_for(const Experiment& experiment, const std::string& learner) const {
+std::filesystem::path PrivateData::file_for(const Experiment& experiment, const std::string& learner,
+                                            uint64_t step) const {
   const std::string name = private_name(experiment);
   const auto found = files_.find(name);
   if (found == files_.end()) throw UsageError(fmt::format("this node has no private data '{}'", name));
@@ -44,9 +45,18 @@ std::filesystem::path PrivateData::file_for(const Experiment& experiment, const 
   const Experiment::Cluster& cluster = experiment.cluster;
   if (cluster.privacy == Privacy::kRows && !rules_.rows)
     refuse("cluster.privacy must be sums");
-  if (cluster.replicas < rules_.least_owners)
-    refuse(fmt::format("a sum must be of at least {} owners, and cluster.replicas is {}", rules_.least_owners,
-                       cluster.replicas));
+  // Also of the smallest sum to which the run may come, so that it is refused before it has learned anything.
+  const bool may_shrink = cluster.least_owners > 0 && cluster.least_owners < cluster.replicas;
+  const uint32_t fewest = may_shrink ? cluster.least_owners : cluster.replicas;
+  if (fewest < rules_.least_owners)
+    refuse(fmt::format("a sum must be of at least {} owners, and cluster.{} is {}", rules_.least_owners,
+                       may_shrink ? "least_owners" : "replicas", fewest));
+  if (rules_.most_rounds == 0) return found->second;
+  const uint64_t steps = uint64_t{experiment.train.epochs} * cluster.epoch_steps, left = steps - std::min(step, steps);
+  const uint64_t rounds = (left + experiment.exchange.local_steps - 1) / experiment.exchange.local_steps;
+  const uint64_t learned = rounds_(name), allowed = rules_.most_rounds - std::min(learned, rules_.most_rounds);
+  if (rounds > allowed)
+    refuse(fmt::format("it would learn in {} rounds, and of {} in all {} are left", rounds, rules_.most_rounds, allowed));
   return found->second;
 }
 

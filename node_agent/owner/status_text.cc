@@ -34,9 +34,13 @@ std::string status_text(const nlohmann::json& status) {
         number("bytes_sent") / 1e6, time_text(number("suspended_seconds")),
         number("peak_memory_bytes") / (1 << 20));
     for (const nlohmann::json& each : status.value("private", nlohmann::json::array()))
-      lines += fmt::format("  private data '{}': {} runs have learned from it, {} rounds, {} samples with repetition\n",
+      lines += fmt::format("  private data '{}': {} runs have learned from it, {} rounds{}, {} samples with repetition\n",
                            printable(each.at("name").get<std::string>(), 64), each.at("runs").get<double>(),
-                           each.at("rounds").get<double>(), each.at("samples").get<double>());
+                           each.at("rounds").get<double>(),
+                           each.contains("rounds_left")
+                               ? fmt::format(" ({} are left)", each.at("rounds_left").get<double>())
+                               : "",
+                           each.at("samples").get<double>());
     return lines;
   } catch (const nlohmann::json::exception&) {
     throw Error("the agent's answer makes no sense: use the same release of modelet-agent");

@@ -164,6 +164,29 @@ TEST_F(OwnerServiceTest, SaysWhatWasLearnedFromPrivateData) {
   EXPECT_THAT(status_text(status), HasSubstr("private data 'clinic': 2 runs have learned from it, 4 rounds"));
 }
 
+TEST_F(OwnerServiceTest, KnowsAfterItsEndWhatWasLearned) {
+  OwnerOptions with_data = options();
+  with_data.private_names = {"clinic"};
+  with_data.preferences.learning.most_rounds = 10;
+  {
+    OwnerService service(with_data);
+    EXPECT_EQ(ask("status")["private"][0]["rounds_left"], 10);
+    service.count({.run = 5, .done = 8, .learns_from = "clinic", .rounds = 2, .samples = 800});
+  }
+  {
+    OwnerService service(with_data);
+    service.count({.run = 6, .done = 4, .learns_from = "clinic", .rounds = 1, .samples = 400});
+    const nlohmann::json status = ask("status");
+    EXPECT_EQ(status["private"][0], nlohmann::json::parse(
+                                        R"({"name":"clinic","runs":2,"rounds":3,"rounds_left":7,"samples":1200})"));
+    EXPECT_THAT(status_text(status), HasSubstr("3 rounds (7 are left)"));
+    EXPECT_EQ(service.rounds_learned("clinic"), 3u);
+    EXPECT_EQ(service.rounds_learned("ward"), 0u);
+  }
+  std::ofstream(folder_ / "agent-a.learned") << "clinic 2 many\n";
+  EXPECT_THAT(error_of([&] { OwnerService{with_data}; }), HasSubstr("a.learned"));
+}
+
 TEST_F(OwnerServiceTest, WhatItDoesNotUnderstandChangesNothing) {
   OwnerService service(options());
   for (const char* request : {"", "stop", "pause 0", "pause -1", "pause nan", "pause x", "pause 1 2",

@@ -76,9 +76,11 @@ TEST(Preferences, WhoMayLearnFromPrivateData) {
   EXPECT_EQ(none.least_owners, 3u);
   EXPECT_FALSE(none.rows);
   const Learning given =
-      parse_preferences("[private]\nsubmitters = [\"alice\", \"bob\"]\nleast_owners = 5\nrows = true", "p.toml").learning;
+      parse_preferences("[private]\nsubmitters = [\"alice\", \"bob\"]\nleast_owners = 5\nmost_rounds = 700\nrows = true", "p.toml").learning;
   EXPECT_THAT(given.submitters, testing::ElementsAre("alice", "bob"));
   EXPECT_EQ(given.least_owners, 5u);
+  EXPECT_EQ(none.most_rounds, 0u);
+  EXPECT_EQ(given.most_rounds, 700u);
   EXPECT_TRUE(given.rows);
   for (const char* text : {"submitters = \"alice\"", "submitters = [1]", "submitters = [\"\"]"})
     EXPECT_THAT(preferences_error("[private]\n" + std::string(text)), HasSubstr("list of names"));
