@@ -70,20 +70,29 @@ int64_t ChromeTrace::zero() const {
   return std::llround(first * kMicrosecondsOfSecond);
 }
 
+// In order. An agent rounds beginning and length of a span each by itself, and Perfetto leaves out what overlaps by a
+// microsecond.
+std::vector<ChromeTrace::Span> ChromeTrace::spans_of(const Rank& rank) {
+  std::vector<Span> all;
+  for (const auto& [part, spans] : rank.by_part) all.insert(all.end(), spans.begin(), spans.end());
+  for (size_t i = 0; i + 1 < all.size(); ++i)
+    all[i].length = std::clamp<int64_t>(all[i + 1].began - all[i].began, 0, std::max<int64_t>(0, all[i].length));
+  return all;
+}
+
 std::map<uint64_t, ChromeTrace::Step> ChromeTrace::steps_of(const Rank& rank, int64_t zero) {
   std::map<uint64_t, Step> steps;
   const int64_t begin = std::llround(rank.began * kMicrosecondsOfSecond) - zero;
-  for (const auto& [part, spans] : rank.by_part)
-    for (const Span& span : spans) {
-      const bool is_new = !steps.contains(span.step);
-      Step& step = steps[span.step];
-      if (is_new) step.began = begin + span.began;
-      step.ended = begin + span.began + span.length;
-      if (rank.phases[span.phase] != kWaitsFor) continue;
-      step.exchanges = true;
-      step.sent = begin + span.began;
-      step.heard = step.ended;
-    }
+  for (const Span& span : spans_of(rank)) {
+    const bool is_new = !steps.contains(span.step);
+    Step& step = steps[span.step];
+    if (is_new) step.began = begin + span.began;
+    step.ended = begin + span.began + span.length;
+    if (rank.phases[span.phase] != kWaitsFor) continue;
+    step.exchanges = true;
+    step.sent = begin + span.began;
+    step.heard = step.ended;
+  }
   return steps;
 }
 
@@ -147,12 +156,11 @@ std::string ChromeTrace::text() const {
     for (const auto& [step, times] : steps_of(rank, start))
       events.push_back(slice(fmt::format("step {}", step), times.began, times.ended - times.began));
     const int64_t begin = std::llround(rank.began * kMicrosecondsOfSecond) - start;
-    for (const auto& [part, spans] : rank.by_part)
-      for (const Span& span : spans) {
-        json event = slice(rank.phases[span.phase], begin + span.began, span.length);
-        event["args"] = {{"step", span.step}, {"wait_us", span.wait}, {"codec_us", span.codec}};
-        events.push_back(std::move(event));
-      }
+    for (const Span& span : spans_of(rank)) {
+      json event = slice(rank.phases[span.phase], begin + span.began, span.length);
+      event["args"] = {{"step", span.step}, {"wait_us", span.wait}, {"codec_us", span.codec}};
+      events.push_back(std::move(event));
+    }
   }
   json clocks = json::object();
   for (const auto& [number, shift] : moved) clocks[std::to_string(number)] = shift;

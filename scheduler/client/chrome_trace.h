@@ -49,6 +49,7 @@ class ChromeTrace {
     bool exchanges = false;
   };
 
+  static std::vector<Span> spans_of(const Rank& rank);
   static std::map<uint64_t, Step> steps_of(const Rank& rank, int64_t zero);
   std::map<uint64_t, int64_t> shifts(int64_t zero) const;  // microseconds to add, by rank
   int64_t zero() const;

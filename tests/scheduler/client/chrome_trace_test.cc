@@ -49,6 +49,28 @@ std::map<std::string, std::vector<Slice>> slices(const json& file, int rank) {
   return found;
 }
 
+// As when a span's beginning is rounded down, and its length up.
+TEST(ChromeTraceTest, RoundingMakesNoOverlap) {
+  json event = rank_events(0, 0, 900);
+  event["ranks"] = 1U;
+  for (json& span : event["spans"]) span[3] = span[3].get<int64_t>() + 1;
+  ChromeTrace trace;
+  trace.add(event);
+  const auto found = slices(json::parse(trace.text()), 0);
+  for (size_t step = 0; step < 3; ++step) {
+    const auto end_of = [&](const std::string& name, size_t number) {
+      const Slice& slice = found.at(name).at(number);
+      return slice.began + slice.length;
+    };
+    EXPECT_EQ(end_of("forward", step), found.at("collect").at(step).began);
+    const std::string name = "step " + std::to_string(step + 1);
+    EXPECT_EQ(end_of("collect", step), end_of(name, 0));
+    if (step < 2) {
+      EXPECT_EQ(end_of(name, 0), found.at("step " + std::to_string(step + 2)).at(0).began);
+    }
+  }
+}
+
 TEST(ChromeTraceTest, PhasesAddUpToTheirStep) {
   ChromeTrace trace;
   trace.add(rank_events(0, 0, 900));
