@@ -59,9 +59,10 @@ constexpr auto spellings(DataFormat) {
 }
 
 // What a column of the format columns is (base/experiment/column_use.h).
-enum class ColumnType { kText, kCategory, kNumber, kDate, kTarget, kLabel, kIgnore };
+enum class ColumnType { kText, kCategory, kNumber, kDate, kTarget, kLabel, kIgnore, kEntity, kTime };
 constexpr auto spellings(ColumnType) {
-  return std::to_array<std::string_view>({"text", "category", "number", "date", "target", "label", "ignore"});
+  return std::to_array<std::string_view>(
+      {"text", "category", "number", "date", "target", "label", "ignore", "entity", "time"});
 }
 
 enum class TextWeight { kTf, kTfIdf };

@@ -6,12 +6,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text/parse_double.h"
 #include "base/text/suggest.h"
 
 namespace modelet {
 namespace {
 
 constexpr uint32_t kMostBins = 1024;  // as table.bins
+constexpr size_t kMostWindows = 8;
+constexpr double kLongestWindow = 1e18;  // a time of nanoseconds has days of 1e14
 
 // The words of a text, which spaces separate.
 std::vector<std::string_view> words_of(std::string_view text) {
@@ -22,6 +25,11 @@ std::vector<std::string_view> words_of(std::string_view text) {
     at = end;
   }
   return words;
+}
+
+std::string shortest(float value) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
 class UseParser {
@@ -61,9 +69,11 @@ class UseParser {
       use_.min_count = number(name, value, 1, UINT32_MAX);
     else if (name == "bins" && use_.type == ColumnType::kNumber)
       use_.bins = number(name, value, 2, kMostBins);
+    else if (name == "windows" && use_.type == ColumnType::kTime)
+      use_.windows = windows(value);
     else
       fail("has the option '" + std::string(name) + "', which " + std::string(spelling(use_.type)) +
-           " does not have; category has separator and min_count, target separator, number bins");
+           " does not have; category has separator and min_count, target separator, number bins, time windows");
   }
 
   uint32_t number(std::string_view name, std::string_view text, uint32_t low, uint32_t high) const {
@@ -73,6 +83,21 @@ class UseParser {
       fail("needs a whole number of " + std::to_string(low) + " to " + std::to_string(high) + " after " +
            std::string(name) + "=");
     return value;
+  }
+
+  std::vector<float> windows(std::string_view list) const {
+    std::vector<float> windows;
+    for (size_t begin = 0; begin <= list.size();) {
+      const std::string_view each = list.substr(begin, list.find(',', begin) - begin);
+      double value = 0;
+      const auto [end, error] = parse_double(each.data(), each.data() + each.size(), value);
+      if (error != std::errc{} || end != each.data() + each.size() || !(value > 0) || value > kLongestWindow ||
+          windows.size() == kMostWindows)
+        fail("needs at most " + std::to_string(kMostWindows) + " numbers above 0 after windows=, such as windows=1,7,30");
+      windows.push_back(static_cast<float>(value));
+      begin += each.size() + 1;
+    }
+    return windows;
   }
 
   std::string_view text_;
@@ -88,6 +113,8 @@ std::string to_text(const ColumnUse& use) {
   if (use.separator != Delimiter::kNone) text += " separator=" + std::string(spelling(use.separator));
   if (use.min_count > 0) text += " min_count=" + std::to_string(use.min_count);
   if (use.bins > 0) text += " bins=" + std::to_string(use.bins);
+  for (size_t i = 0; i < use.windows.size(); ++i)
+    text += (i == 0 ? " windows=" : ",") + shortest(use.windows[i]);
   return text;
 }
 
@@ -98,18 +125,24 @@ ColumnUses column_uses(const std::map<std::string, std::string>& columns) {
 }
 
 void require_trainable(const ColumnUses& uses) {
-  size_t targets = 0, labels = 0, features = 0;
+  size_t targets = 0, labels = 0, features = 0, entities = 0, times = 0;
   for (const auto& [name, use] : uses) {
     targets += use.type == ColumnType::kTarget ? 1 : 0;
     labels += use.type == ColumnType::kLabel ? 1 : 0;
     features += use.type < ColumnType::kTarget ? 1 : 0;
+    entities += use.type == ColumnType::kEntity ? 1 : 0;
+    times += use.type == ColumnType::kTime ? 1 : 0;
   }
   if (targets + std::min<size_t>(labels, 1) != 1)
     throw UsageError(
         "[columns] has " + std::to_string(targets) + " columns of type target and " + std::to_string(labels) +
         " of type label: give one target, such as product = \"target\", or labels, such as clicked = \"label\"");
-  if (features == 0)
-    throw UsageError("[columns] has no column with features: add text, category, number or date");
+  if (entities != times || entities > 1)
+    throw UsageError("[columns] has " + std::to_string(entities) + " columns of type entity and " +
+                     std::to_string(times) +
+                     " of type time: histories need one of each, such as user = \"entity\" and bought = \"time\"");
+  if (features + entities == 0)
+    throw UsageError("[columns] has no column with features: add text, category, number or date, or entity and time");
 }
 
 }  // namespace modelet

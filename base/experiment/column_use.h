@@ -8,6 +8,8 @@
 //   product = "target separator=semicolon"     the sample's label, or several; any number of labels
 //   clicked = "label"                          0 or 1: the sample has the label with the column's name
 //   id = "ignore"                              not used
+//   user = "entity", at = "time windows=1,7"   whose record it is, and when: a date or a number; windows, in days or in the
+//                                              unit of the numbers, over which the entity's earlier records are counted
 //
 // Plain values; pure functions.
 #pragma once
@@ -16,6 +18,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/experiment/choices.h"
 
@@ -25,6 +28,7 @@ struct ColumnUse {
   ColumnType type = ColumnType::kIgnore;
   Delimiter separator = Delimiter::kNone;
   uint32_t min_count = 0, bins = 0;  // 0: those of [table]
+  std::vector<float> windows;
 
   bool operator==(const ColumnUse&) const = default;
 };
@@ -34,10 +38,13 @@ ColumnUse parse_column_use(std::string_view text);
 // The text that parse_column_use() reads.
 std::string to_text(const ColumnUse& use);
 
+// Whether records have labels in it.
+constexpr bool has_labels(ColumnType type) { return type == ColumnType::kTarget || type == ColumnType::kLabel; }
+
 using ColumnUses = std::map<std::string, ColumnUse>;  // by name
 ColumnUses column_uses(const std::map<std::string, std::string>& columns);
 
-// Throws UsageError unless there is one target, or labels, and a column with features.
+// Throws UsageError unless there is one target, or labels, and a column with features or a history.
 void require_trainable(const ColumnUses& uses);
 
 }  // namespace modelet

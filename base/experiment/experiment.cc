@@ -67,7 +67,7 @@ std::string fields_toml(const Experiment& experiment, const Wanted& wanted) {
 // The sections that say how a format is read; the others change no sample.
 constexpr std::string_view kTextSections[] = {"text"}, kCsvSections[] = {"csv", "text"},
                            kWordsSections[] = {"words"}, kTableSections[] = {"csv", "table"},
-                           kColumnsSections[] = {"csv", "text", "table", "columns"},
+                           kColumnsSections[] = {"csv", "text", "table", "columns", "sessions"},
                            kSessionsSections[] = {"sessions"};
 constexpr ByChoice<DataFormat, std::span<const std::string_view>> kEncodingSections({
     {DataFormat::kAuto, {}},

@@ -179,7 +179,7 @@ constexpr Field kColumns[] = {
      .target = [](Experiment& experiment) -> Target { return &experiment.columns; },
      .meaning =
          "format columns: what the column NAME is (without a header: its number, from 1): text, category, number, date, "
-         "target (the label), label (0 or 1) or ignore, with options such as separator=pipe (docs/columns.md)"},
+         "entity, time, target (the label), label (0 or 1) or ignore, with options such as separator=pipe (docs/columns.md)"},
 };
 
 constexpr Field kSessions[] = {

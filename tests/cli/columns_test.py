@@ -71,6 +71,31 @@ class Columns(ProgramTest):
         self.assertGreater(columns["day"]["missing"], 100)
         self.assertIn("category separator=pipe", self.modelet("data", "describe", "orders.csv").stdout)
 
+    def test_histories(self):
+        """What a customer buys follows from what the same customer bought last. Records are not in the order of their times."""
+        draw = random.Random(4)
+        rows, last = [], {}
+        for day in range(3000):
+            customer = draw.randrange(60)
+            product = (last.get(customer, customer) * 3 + 1) % 17
+            last[customer] = product
+            rows.append(f"{customer},{day},{draw.randrange(5)},P{product}")
+        early, late = rows[:2500], rows[2500:]
+        for name, part in (("early.csv", early), ("late.csv", late)):
+            draw.shuffle(part)
+            (self.folder / name).write_text("customer,day,amount,product\n" + "\n".join(part) + "\n")
+        program = self.modelet("train", "early.csv", "late.csv", "--target", "product", "--set", "columns.customer=entity", "--set", "columns.day=time windows=30",
+                               "--out", "histories", "--trial-share", "0", "--json", "--threads", "1")
+        self.assertIn('"customer" = "entity"', (self.folder / "histories/experiment.toml").read_text())
+        self.assertGreater(finished(program)["p_at_1"], 0.9)  # 17 products
+        # A question needs no more than the customer; without a time it comes after what training knows.
+        (self.folder / "question.csv").write_text("day,customer,amount\n,7,\n")
+        known = [row.split(",") for row in early if row.startswith("7,")]
+        product = int(max(known, key=lambda row: int(row[1]))[3][1:])
+        with open(self.folder / "question.csv") as question:
+            (answer,) = self.modelet("predict", "histories", "-", "--k", "1", "--json", stdin=question).events()
+        self.assertEqual(answer["labels"][0]["name"], f"P{(product * 3 + 1) % 17}")
+
     def test_a_graph(self):
         """What an account's neighbours are like says more of a fraud than its own row, which alone reaches `own_auc`."""
         self.modelet("data", "synth", "fraud", "--preset", "accounts", "--rows", "4000", "--rows-test", "2000")

@@ -38,7 +38,7 @@ void plan_columns(const Encoding& encoding, ColumnPlan& plan) {
       plan.target = plan.columns.size();
       if (use.separator != Delimiter::kNone) plan.separator = character(use.separator);
     }
-    plan.columns.push_back({name, "columns." + name, use.type >= ColumnType::kTarget});
+    plan.columns.push_back({name, "columns." + name, has_labels(use.type)});
   }
 }
 

@@ -75,6 +75,25 @@ Parts parts_of_columns(const Encoding& options) {
   return parts;
 }
 
+std::optional<HistoryFeatures> history_of(const Encoding& options) {
+  if (options.format != DataFormat::kColumns) return std::nullopt;
+  HistoryColumns columns;
+  bool any = false;
+  size_t column = 0;  // as in parts_of_columns
+  for (const auto& [name, use] : column_uses(options.columns)) {
+    if (use.type == ColumnType::kEntity) columns.entity = column;
+    if (use.type == ColumnType::kNumber) columns.numbers.push_back(column);
+    if (use.type == ColumnType::kTime) {
+      any = true;
+      columns.time = column;
+      columns.windows = use.windows;
+    }
+    column += use.type != ColumnType::kIgnore ? 1 : 0;
+  }
+  if (!any) return std::nullopt;
+  return HistoryFeatures(std::move(columns), options.sessions, options.table.bins);
+}
+
 Parts parts_of(const Encoding& options) {
   if (options.format == DataFormat::kColumns) return parts_of_columns(options);
   Parts parts;
@@ -129,14 +148,14 @@ class LabelCells {
 }  // namespace
 
 ColumnsEncoder::ColumnsEncoder(const Encoding& options)
-    : options_(options), plan_(column_plan(options)), parts_(parts_of(options)) {}
+    : options_(options), plan_(column_plan(options)), history_(history_of(options)), parts_(parts_of(options)) {}
 
 std::string ColumnsEncoder::prefix_of(size_t part) const {
   return options_.format == DataFormat::kColumns ? std::to_string(part) + "." : "";
 }
 
 void ColumnsEncoder::number_parts() {
-  uint64_t next = 0;
+  uint64_t next = history_ ? history_->features() : 0;
   for (const auto& part : parts_) {
     bases_.push_back(static_cast<uint32_t>(next));
     next += part->features();
@@ -160,7 +179,7 @@ std::unique_ptr<ColumnsEncoder> ColumnsEncoder::fit(const Encoding& options, Lin
   CellReader cells = encoder->cells_of(std::move(text), LabelsIn::kRequired);
   const auto fail = [&](const std::string& what) { cells.csv().fail(what); };
   LabelCells labels(encoder->plan_);
-  std::vector<uint32_t> flags;
+  std::vector<uint32_t> of_record;  // numbered in the order of the text
   uint64_t samples = 0;
   while (cells.next()) {
     if (++samples >= kMaxCount) fail(kTooManySamples);
@@ -169,16 +188,27 @@ std::unique_ptr<ColumnsEncoder> ColumnsEncoder::fit(const Encoding& options, Lin
         require_label_length(label, fail);
         encoder->labels_.count(label, samples);
       }
+      if (encoder->history_) encoder->labels_.find(labels.names(cells), of_record);
     } else {
-      labels.set_flags(cells, flags);  // refuses what is neither 0 nor 1
+      labels.set_flags(cells, of_record);  // refuses what is neither 0 nor 1
     }
+    if (encoder->history_) encoder->history_->count(cells, of_record);
     for (const auto& part : encoder->parts_) part->count(cells, samples);
     if (progress && samples % kRecordsBetweenReports == 0) progress(cells.csv().bytes(), cells.csv().fraction());
   }
-  if (encoder->plan_.target)
+  StringTable in_text;
+  if (encoder->plan_.target) {
+    if (encoder->history_) in_text = encoder->labels_.names();
     encoder->labels_.finish();
-  else
+  } else {
     encoder->labels_ = labels.names_of_columns();
+    in_text = encoder->labels_.names();
+  }
+  if (encoder->history_) {
+    std::vector<uint32_t> new_ids;
+    for (uint32_t id = 0; id < in_text.size(); ++id) new_ids.push_back(encoder->labels_.names().find(in_text.at(id)));
+    encoder->history_->finish(new_ids, static_cast<uint32_t>(encoder->labels_.names().size()));
+  }
   for (const auto& part : encoder->parts_) part->finish(samples);
   encoder->number_parts();
   require_something(encoder->labels_, encoder->features_, samples, options, fail);
@@ -187,6 +217,7 @@ std::unique_ptr<ColumnsEncoder> ColumnsEncoder::fit(const Encoding& options, Lin
 
 ColumnsEncoder::ColumnsEncoder(const SafetensorsFile& state) : ColumnsEncoder(encoder_options(state)) {
   labels_ = plan_.target ? LabelNames(encoder_labels(state)) : LabelCells(plan_).names_of_columns();
+  if (history_) history_->restore(state);
   for (size_t part = 0; part < parts_.size(); ++part) parts_[part]->restore(state, prefix_of(part));
   number_parts();
   require_features(features_, state);
@@ -194,6 +225,7 @@ ColumnsEncoder::ColumnsEncoder(const SafetensorsFile& state) : ColumnsEncoder(en
 
 std::vector<std::byte> ColumnsEncoder::state() const {
   std::vector<Tensor> tensors = label_tensors(labels_.names());
+  if (history_) history_->add_tensors(tensors);
   for (size_t part = 0; part < parts_.size(); ++part) parts_[part]->add_tensors(prefix_of(part), tensors);
   return safetensors_bytes(tensors, encoder_metadata(options_));
 }
@@ -213,32 +245,109 @@ class ColumnsEncoder::Reader : public SampleReader {
   uint64_t unknown_labels() const override { return unknown_labels_; }
 
   bool next(Sample& sample) override {
+    if (!read_record()) return false;
+    features_.clear();
+    if (encoder_.history_) {
+      features_.base = 0;
+      const EventLog& known = encoder_.history_->known();
+      encoder_.history_->append(known, encoder_.history_->find(cells_, known), features_);
+    }
+    append_parts(features_);
+    sample = {features_.ids, features_.values, labels_};
+    return true;
+  }
+
+ protected:
+  // The next record and its labels; false at the end.
+  bool read_record() {
     if (!cells_.next()) return false;
     if (++rows_ >= kMaxCount) cells_.csv().fail(kTooManySamples);
     if (encoder_.plan_.target)
       unknown_labels_ += encoder_.labels_.find(label_cells_.names(cells_), labels_);
     else
       label_cells_.set_flags(cells_, labels_);
-    features_.clear();
-    for (size_t part = 0; part < appenders_.size(); ++part) {
-      features_.base = encoder_.bases_[part];
-      appenders_[part]->append(cells_, features_);
-    }
-    sample = {features_.ids, features_.values, labels_};
     return true;
   }
+  // Its features that are not of histories.
+  void append_parts(FeatureList& features) {
+    for (size_t part = 0; part < appenders_.size(); ++part) {
+      features.base = encoder_.bases_[part];
+      appenders_[part]->append(cells_, features);
+    }
+  }
 
- private:
   const ColumnsEncoder& encoder_;
   CellReader cells_;
+  std::vector<uint32_t> labels_;
+
+ private:
   LabelCells label_cells_;
   std::vector<std::unique_ptr<ColumnFeatures::Appender>> appenders_;
   uint64_t rows_ = 0, unknown_labels_ = 0;
   FeatureList features_;
-  std::vector<uint32_t> labels_;
+};
+
+// Records that are events for each other.
+class ColumnsEncoder::HistoryReader : public Reader {
+ public:
+  HistoryReader(const ColumnsEncoder& encoder, CellReader cells, EventLog log)
+      : Reader(encoder, std::move(cells)), log_(std::move(log)) {}
+
+  bool next(Sample& sample) override {
+    if (!read_) read();
+    if (next_ == records_.size()) return false;
+    const Record& record = records_[next_++];
+    features_.clear();
+    encoder_.history_->append(log_, record.moment, features_);
+    features_.ids.insert(features_.ids.end(), record.features.ids.begin(), record.features.ids.end());
+    features_.values.insert(features_.values.end(), record.features.values.begin(), record.features.values.end());
+    sample = {features_.ids, features_.values, record.labels};
+    return true;
+  }
+
+ private:
+  void read() {
+    read_ = true;
+    while (read_record()) {
+      Record& record = records_.emplace_back();
+      append_parts(record.features);
+      record.labels = labels_;
+      record.moment = encoder_.history_->add(cells_, labels_, log_);
+    }
+    log_.sort();
+  }
+
+  struct Record {
+    FeatureList features;  // those that are not of histories
+    std::vector<uint32_t> labels;
+    HistoryFeatures::Moment moment;
+  };
+
+  EventLog log_;
+  bool read_ = false;
+  std::vector<Record> records_;
+  size_t next_ = 0;
+  FeatureList features_;
 };
 
 std::unique_ptr<SampleReader> ColumnsEncoder::open(LineReader text) const {
+  CellReader cells = cells_of(std::move(text), LabelsIn::kOptional);
+  if (history_ && cells.has_labels())
+    return std::make_unique<HistoryReader>(*this, std::move(cells), history_->known());
+  return std::make_unique<Reader>(*this, std::move(cells));
+}
+
+std::unique_ptr<SampleReader> ColumnsEncoder::open_training(const std::filesystem::path& text) const {
+  return open_training(LineReader(text));
+}
+
+std::unique_ptr<SampleReader> ColumnsEncoder::open_training(LineReader text) const {
+  CellReader cells = cells_of(std::move(text), LabelsIn::kOptional);
+  if (history_) return std::make_unique<HistoryReader>(*this, std::move(cells), history_->empty_log());
+  return std::make_unique<Reader>(*this, std::move(cells));
+}
+
+std::unique_ptr<SampleReader> ColumnsEncoder::open_requests(LineReader text) const {
   return std::make_unique<Reader>(*this, cells_of(std::move(text), LabelsIn::kOptional));
 }
 

@@ -3,7 +3,8 @@
 //
 //   csv             one part: the words of csv.text
 //   table, criteo   one part: TableFeatures of table.columns
-//   columns         a part for each column, in the order of their names: text, category, number or date
+//   columns         the histories of an entity (features/history_features.h) if there is one, and then a part for each
+//                   column, in the order of their names: text, category, number or date
 //
 // Labels are those of the column of targets, by name (csv, columns), or columns of 0 and 1, each a label with the
 // column's name. The state, besides that of every encoder (shard/data/encode/encoder.h), is that of the parts; with
@@ -19,6 +20,7 @@
 #include "shard/data/encode/columns.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/encode/features/column_features.h"
+#include "shard/data/encode/features/history_features.h"
 #include "shard/data/encode/features/label_names.h"
 #include "shard/data/read/cells.h"
 
@@ -33,11 +35,17 @@ class ColumnsEncoder : public Encoder {
 
   std::vector<std::byte> state() const override;
   using Encoder::open;
+  // With histories, records of the text are events for each other, beside those of the training text; its samples are
+  // kept in memory until all are read. Questions are answered at once, from the events of the training text.
   std::unique_ptr<SampleReader> open(LineReader text) const override;
+  std::unique_ptr<SampleReader> open_training(const std::filesystem::path& text) const override;
+  std::unique_ptr<SampleReader> open_training(LineReader text) const;
+  std::unique_ptr<SampleReader> open_requests(LineReader text) const override;
   std::unique_ptr<SampleReader> open_rows(CsvReader rows) const override;
 
  private:
   class Reader;
+  class HistoryReader;
 
   explicit ColumnsEncoder(const Encoding& options);
   CellReader cells_of(LineReader text, LabelsIn labels) const;
@@ -46,6 +54,7 @@ class ColumnsEncoder : public Encoder {
 
   Encoding options_;
   ColumnPlan plan_;
+  std::optional<HistoryFeatures> history_;
   std::vector<std::unique_ptr<ColumnFeatures>> parts_;
   std::vector<uint32_t> bases_;  // [parts] where the ids of each begin
   uint32_t features_ = 0;

@@ -155,6 +155,9 @@ TEST(Experiment, ColumnsHaveNamesOfTheirOwn) {
   EXPECT_EQ(uses.at("a b.\"c\\"), (ColumnUse{.type = ColumnType::kNumber, .bins = 8}));
   EXPECT_EQ(uses.at("y"), (ColumnUse{.type = ColumnType::kTarget, .separator = Delimiter::kPipe}));
   EXPECT_EQ(to_text(uses.at("shop")), "category min_count=3");
+  const ColumnUse time = parse_column_use("time windows=0.5,7");
+  EXPECT_EQ(time, (ColumnUse{.type = ColumnType::kTime, .windows = {0.5f, 7}}));
+  EXPECT_EQ(to_text(time), "time windows=0.5,7");
   EXPECT_EQ(parse(to_toml(e)).columns, e.columns);
   EXPECT_EQ(parse_encoding(to_toml(encoding_of(e)), "state").columns, e.columns);
   EXPECT_EQ(e.model.loss, Loss::kSoftmax);
@@ -167,6 +170,9 @@ TEST(Experiment, ColumnsHaveNamesOfTheirOwn) {
   EXPECT_THAT(error({columns, "columns.z=number bins=1"}), HasSubstr("needs a whole number of 2 to 1024 after bins="));
   EXPECT_THAT(error({columns, "columns.z=number separator=pipe"}), HasSubstr("the option 'separator', which number"));
   EXPECT_THAT(error({columns, "columns.z=category separator=dot"}), HasSubstr("unknown separator 'dot'"));
+  EXPECT_THAT(error({columns, "columns.z=time windows=1,0"}), HasSubstr("numbers above 0 after windows="));
+  EXPECT_THAT(error({columns, "columns.z=date windows=1"}), HasSubstr("the option 'windows', which date"));
+  EXPECT_THAT(error({columns, "columns.z=entity"}), HasSubstr("1 columns of type entity and 0 of type time"));
   EXPECT_THAT(error({columns, "columns.z=target"}), HasSubstr("[columns] has 2 columns of type target"));
   EXPECT_THAT(error({columns, "columns.z=label"}), HasSubstr("1 columns of type target and 1 of type label"));
   EXPECT_THAT(error({columns, "columns.y=ignore"}), HasSubstr("0 columns of type target and 0 of type label"));
