@@ -62,8 +62,7 @@ std::vector<std::pair<uint32_t, uint32_t>> draw_edges(const AccountOptions& opti
     }
   }
   std::ranges::sort(edges);
-  const auto rest = std::ranges::unique(edges);
-  edges.erase(rest.begin(), rest.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
   return edges;
 }
 

@@ -161,8 +161,7 @@ class GraphTable {
 
   void sort_edges() {
     std::ranges::sort(ends_);
-    const auto rest = std::ranges::unique(ends_);
-    ends_.erase(rest.begin(), rest.end());
+    ends_.erase(std::unique(ends_.begin(), ends_.end()), ends_.end());
     first_.assign(nodes_.size() + 1, 0);
     for (const auto& [from, to] : ends_) ++first_[from + 1];
     for (size_t node = 0; node < nodes_.size(); ++node) first_[node + 1] += first_[node];

@@ -58,8 +58,8 @@ void EventLog::renumber(std::span<const uint32_t> new_ids) {
 
 void EventLog::sort() {
   std::ranges::stable_sort(events_, [&](const Event& a, const Event& b) { return less(a, b); });
-  const auto rest = std::ranges::unique(events_, [&](const Event& a, const Event& b) { return !less(a, b); });
-  events_.erase(rest.begin(), rest.end());
+  const auto equal = [&](const Event& a, const Event& b) { return !less(a, b); };
+  events_.erase(std::unique(events_.begin(), events_.end(), equal), events_.end());
   sums_.assign((events_.size() + 1) * numbers_of_event_, 0);
   for (size_t event = 0; event < events_.size(); ++event)
     for (size_t n = 0; n < numbers_of_event_; ++n) {
@@ -81,8 +81,9 @@ void EventLog::keep_last(size_t most) {
 }
 
 EventLog::Range EventLog::of(uint32_t entity) const {
-  const auto found = std::ranges::equal_range(events_, entity, {}, &Event::entity);
-  return {static_cast<size_t>(found.begin() - events_.begin()), static_cast<size_t>(found.end() - events_.begin())};
+  const auto first = std::ranges::lower_bound(events_, entity, {}, &Event::entity);
+  const auto last = std::ranges::upper_bound(events_, entity, {}, &Event::entity);
+  return {static_cast<size_t>(first - events_.begin()), static_cast<size_t>(last - events_.begin())};
 }
 
 EventLog::Range EventLog::before(uint32_t entity, double time) const {
