@@ -1,4 +1,6 @@
 """A table of mixed columns from its file to answers: `modelet train orders.csv --target product`."""
+import csv
+import io
 import json
 import random
 import unittest
@@ -111,6 +113,27 @@ class Columns(ProgramTest):
         self.assert_refused(2, "give --edges FILE, or --neighbours COLUMN", "modelet", "data", "graph", "fraud/nodes.csv", "x.csv", "--target", "fraud")
         self.assert_refused(2, ["there is no column 'amuont'", "did you mean 'amount'?"], "modelet", "data", "graph", "fraud/nodes.csv", "x.csv", "--id", "amuont",
                             "--edges", "fraud/edges.csv", "--target", "fraud")
+
+    def test_json_lines_are_the_same_table(self):
+        rows = list(csv.DictReader(io.StringIO(orders(1000, 4))))
+        lines = [json.dumps({**row, "price": float(row["price"]), "tags": row["tags"].split("|"), "day": row["day"] or None}) for row in rows]
+        (self.folder / "orders.jsonl").write_text("\n".join(lines) + "\n")
+        described = json.loads(self.modelet("data", "describe", "orders.jsonl", "--json").stdout)
+        self.assertEqual({column["name"]: column["use"] for column in described["columns"]}["tags"], "category separator=pipe")
+        self.assertIn("a table, JSON Lines; all 1000 records", self.modelet("data", "describe", "orders.jsonl").stdout)
+        # The same records are held out, and the same is learned of the others.
+        (self.folder / "same.csv").write_text(orders(1000, 4))
+        few = ("--target", "product", "--json", "--threads", "1", "--trial-share", "0", "--set", "train.epochs=2")
+        of_json, of_csv = (finished(self.modelet("train", file, *few, "--out", file.replace(".", "-"))) for file in ("orders.jsonl", "same.csv"))
+        self.assertEqual(*([run[key] for key in ("p_at_1", "p_at_3", "p_at_5")] for run in (of_json, of_csv)))
+        self.assertEqual(len((self.folder / "orders-jsonl/data/test.jsonl").read_text().splitlines()), 100)
+        # A model of one form reads the other, also from a pipe.
+        asked = [{key: json.loads(line)[key] for key in ("title", "shop", "price", "tags")} for line in lines[:50]]
+        (self.folder / "asked.jsonl").write_text("\n".join(map(json.dumps, asked)))
+        with open(self.folder / "asked.jsonl") as piped:
+            answers = self.modelet("predict", "same-csv", "-", stdin=piped).stdout
+        self.assertEqual(self.modelet("predict", "orders-jsonl", "asked.jsonl").stdout, answers)
+        self.assertEqual(len(answers.splitlines()), 50)
 
     def test_errors(self):
         self.assert_refused(2, ["there is no column 'produkt'", "did you mean 'product'?"], "modelet", "train", "orders.csv", "--target", "produkt")

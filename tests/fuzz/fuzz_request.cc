@@ -46,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           shard::XmcReader reader(lines_of(query.text), 100, 10);
           for (shard::Sample sample; reader.next(sample);) ++records;
         } else if (!query.row.empty()) {
-          columns.require_whole(query.row, query.where);
+          columns.require_whole(query.row.size(), query.where);
         }
       } catch (const modelet::Error&) {
       }

@@ -38,7 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     else
       options.columns = {{"1", "target separator=pipe"}, {"2", "number"}, {"3", "date"}, {"4", "category"}, {"5", "text"}};
   }
-  const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if ((data[0] & 8) != 0) text.insert(0, "{\"");  // JSON Lines
   try {
     const auto encoder = ColumnsEncoder::fit(options, lines_of(text), {});
     const auto samples = encoder->open(lines_of(text));

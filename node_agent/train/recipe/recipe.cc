@@ -21,6 +21,7 @@
 #include "node_agent/train/recipe/regime.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/encode/guess.h"
+#include "shard/data/read/json_lines.h"
 #include "shard/data/store/prepared.h"
 
 namespace modelet::agent {
@@ -162,7 +163,8 @@ class Rules {
   // Some columns are given, such as the target. The others are guessed.
   Recipe for_columns() {
     set(now_.data.format, DataFormat::kColumns, "columns are given");
-    set(now_.csv.delimiter, shard::guess_delimiter(now_.data.train), "the first line has it");
+    if (!shard::is_json_lines(std::filesystem::path(now_.data.train)))
+      set(now_.csv.delimiter, shard::guess_delimiter(now_.data.train), "the first line has it");
     ColumnUses given = column_uses(now_.columns);
     std::set<std::string> open;
     for (const auto& [name, use] : given)

@@ -68,9 +68,7 @@ class Part {
 
 DividedTable hold_out(const std::filesystem::path& table, const std::filesystem::path& folder, bool header, bool quotes,
                       uint64_t seed) {
-  std::filesystem::path plain = table;
-  if (plain.extension() == ".xz" || plain.extension() == ".gz") plain = plain.stem();
-  const std::string ending = plain.extension().string();
+  const std::string ending = shard::plain_ending(table);
   std::filesystem::create_directories(folder);
   DividedTable result{.train = folder / ("train" + ending), .test = folder / ("test" + ending)};
   Part train(result.train), test(result.test);

@@ -23,6 +23,7 @@
 #include "scheduler/cli/options/hold_out.h"
 #include "scheduler/plan/task_plan.h"
 #include "shard/data/encode/guess.h"
+#include "shard/data/read/json_lines.h"
 
 namespace modelet::cli {
 namespace {
@@ -45,10 +46,11 @@ std::string held_out(std::string& train, const std::vector<std::string>& overrid
                      Reporter& reporter) {
   const agent::GivenKeys given = agent::given_settings("the command line", with_paths(train, train, overrides));
   Experiment::Csv csv = given.experiment.csv;
-  if (!given.keys.contains("csv.delimiter")) csv.delimiter = shard::guess_delimiter(train);
+  const bool is_json = shard::is_json_lines(fs::path(train));
+  if (!given.keys.contains("csv.delimiter") && !is_json) csv.delimiter = shard::guess_delimiter(train);
   shard::guess_columns(train, csv, column_uses(given.experiment.columns));  // a misspelt name, before files are written
   const DividedTable parts =
-      hold_out(train, folder, csv.header, csv.delimiter != Delimiter::kTab, given.experiment.train.seed);
+      hold_out(train, folder, csv.header && !is_json, csv.delimiter != Delimiter::kTab && !is_json, given.experiment.train.seed);
   reporter.note(fmt::format("held out for the test: {} of {} records, {}", parts.held_out, parts.records,
                             parts.test.string()));
   train = parts.train.string();
@@ -127,7 +129,7 @@ void RecipeArguments::add_to(CLI::App& verb) {
                   "test data, if EXPERIMENT is training data: then the keys are chosen for the data")
       ->check(CLI::ExistingFile);
   verb.add_option("--target", target,
-                  "column of the labels, if EXPERIMENT is a table (CSV, TSV): then the types of the other columns are "
+                  "column of the labels, if EXPERIMENT is a table (CSV, TSV, JSON Lines): then the types of the other columns are "
                   "guessed; without TEST, a tenth of the records is held out for the test");
   verb.add_flag("--choose", choose, "choose the keys that the experiment file and --set leave open");
   verb.add_option("--time-budget", time_budget,

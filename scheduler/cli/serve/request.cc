@@ -9,47 +9,30 @@
 #include "base/error.h"
 #include "base/text/strict_json.h"
 #include "base/text/suggest.h"
+#include "shard/data/read/json_lines.h"
 
 namespace modelet::cli {
 namespace {
 
 using Value = nlohmann::json;
 
-constexpr int kMostNested = 5;  // {"samples": [{"features": {"ids": [7]}}]}
+constexpr int kMostNested = 5;  // {"samples": [{"features": {"ids": [7]}}]}, {"samples": [{"fields": {"tags": ["a"]}}]}
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw FormatError(where + ": " + what);
 }
 
-Value request_json(std::string_view body) {
-  try {
-    return parse_strict_json(body, "the request", kMostNested, true);  // a number may be a category
-  } catch (const FormatError& error) {
-    if (body.find("NaN") == std::string_view::npos) throw;
-    throw FormatError(error.what() + std::string("; JSON has no NaN: a missing value is null"));
-  }
-}
-
-void require_known_keys(const Value& object, std::span<const std::string> known, const std::string& where) {
-  for (const auto& member : object.items())
-    if (std::ranges::count(known, member.key()) == 0)
-      refuse(where, "there is no key '" + member.key() + "'" + suggestion(member.key(), known));
-}
-
 // ---- Columns ----
 
-std::string field_of(const Value& value, const std::string& where) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number()) return value.dump();
-  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
-  if (value.is_null()) return "";
-  refuse(where, "a string, a number, true, false or null (nothing is known) is expected");
+std::string field_of(const Value& value, std::optional<char> separator, const std::string& where) {
+  return shard::json_cell(value, separator, [&](const std::string& what) { refuse(where, what); });
 }
 
 shard::Row row_of_list(const Value& list, const shard::Columns& columns, const std::string& where) {
+  columns.require_whole(list.size(), where);
   shard::Row row;
-  for (const Value& value : list) row.push_back(field_of(value, fmt::format("{}[{}]", where, row.size())));
-  columns.require_whole(row, where);
+  for (const Value& value : list)
+    row.push_back(field_of(value, columns.separators()[row.size()], fmt::format("{}[{}]", where, row.size())));
   return row;
 }
 
@@ -58,8 +41,9 @@ shard::Row row_of_object(const Value& object, const shard::Columns& columns, con
   for (const auto& member : object.items()) named.push_back(member.key());
   shard::Row row;
   for (const size_t place : columns.places(named, where))
-    row.push_back(
-        place == shard::Columns::kAbsent ? "" : field_of(object[named[place]], where + "." + named[place]));
+    row.push_back(place == shard::Columns::kAbsent ? ""
+                                                   : field_of(object[named[place]], columns.separators()[row.size()],
+                                                              where + "." + named[place]));
   return row;
 }
 
@@ -185,12 +169,18 @@ void read_wishes(const Value& json, const RequestLimits& limits, PredictRequest&
 
 }  // namespace
 
+void require_known_keys(const Value& object, std::span<const std::string> known, const std::string& where) {
+  for (const auto& member : object.items())
+    if (std::ranges::count(known, member.key()) == 0)
+      refuse(where, "there is no key '" + member.key() + "'" + suggestion(member.key(), known));
+}
+
 PredictRequest parse_request(std::string_view body, const shard::Columns& columns,
                              const RequestLimits& limits) {
   static const std::vector<std::string> kOfSample = {"text", "fields", "features"};
   static const std::vector<std::string> kKnown = {"text",  "fields", "features",  "samples", "k",
                                                   "among", "sparse", "threshold", "explain"};
-  const Value json = request_json(body);
+  const Value json = shard::parse_json_values(body, "the request", kMostNested);  // a number may be a category
   if (!json.is_object()) refuse("the request", "a JSON object is expected");
   require_known_keys(json, kKnown, "the request");
   PredictRequest request;

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -41,6 +43,9 @@ struct PredictRequest {
   std::optional<double> threshold;
   size_t reasons = 0;  // features that explain each answer
 };
+
+// Throws if an object has another key.
+void require_known_keys(const nlohmann::json& object, std::span<const std::string> known, const std::string& where);
 
 // `columns`: those of the model (QueryEncoder::columns()).
 PredictRequest parse_request(std::string_view body, const shard::Columns& columns,

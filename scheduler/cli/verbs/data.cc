@@ -20,6 +20,7 @@
 #include "scheduler/client/report.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/encode/guess.h"
+#include "shard/data/read/json_lines.h"
 #include "shard/data/store/dataset.h"
 #include "shard/data/store/prepared.h"
 #include "shard/modelet/checkpoint.h"
@@ -213,14 +214,15 @@ ordered_json describe_columns(const DescribeOptions& options) {
   Encoding encoding = options.reading.load();
   const auto given_delimiter = std::ranges::any_of(
       options.reading.overrides, [](const std::string& key) { return key.starts_with("csv.delimiter"); });
-  if (!given_delimiter) encoding.csv.delimiter = shard::guess_delimiter(options.file);
+  if (!given_delimiter && !shard::is_json_lines(fs::path(options.file)))
+    encoding.csv.delimiter = shard::guess_delimiter(options.file);
   ColumnUses given = column_uses(encoding.columns);
   if (!options.target.empty()) given.try_emplace(options.target, ColumnUse{.type = ColumnType::kTarget});
   const shard::ColumnGuess guess = shard::guess_columns(options.file, encoding.csv, given, {options.target});
   ordered_json json;
   json["file"] = options.file;
   json["format"] = spelling(DataFormat::kColumns);
-  json["delimiter"] = spelling(encoding.csv.delimiter);
+  if (!guess.json) json["delimiter"] = spelling(encoding.csv.delimiter);
   json["records"] = guess.records;
   json["whole"] = guess.whole;
   ordered_json& columns = json["columns"] = ordered_json::array();
@@ -235,9 +237,9 @@ ordered_json describe_columns(const DescribeOptions& options) {
 }
 
 void print_columns(const ordered_json& json) {
-  std::printf("%s: a table, delimiter %s; %s %zu records\n", json["file"].get<std::string>().c_str(),
-              json["delimiter"].get<std::string>().c_str(), json["whole"].get<bool>() ? "all" : "the first",
-              json["records"].get<size_t>());
+  const std::string form = json.contains("delimiter") ? "delimiter " + json["delimiter"].get<std::string>() : "JSON Lines";
+  std::printf("%s: a table, %s; %s %zu records\n", json["file"].get<std::string>().c_str(), form.c_str(),
+              json["whole"].get<bool>() ? "all" : "the first", json["records"].get<size_t>());
   Table table({{"column", 9, false, 12},
                {"use", 8, false},
                {"missing", 5},
@@ -260,10 +262,8 @@ void print_columns(const ordered_json& json) {
 bool describes_columns(const DescribeOptions& options) {
   const DataFormat format = options.reading.load().format;
   if (format != DataFormat::kAuto) return false;
-  fs::path plain = options.file;
-  if (plain.extension() == ".xz" || plain.extension() == ".gz") plain = plain.stem();
-  const std::string ending = plain.extension().string();
-  return !options.target.empty() || ending == ".csv" || ending == ".tsv";
+  const std::string ending = shard::plain_ending(options.file);
+  return !options.target.empty() || ending == ".csv" || ending == ".tsv" || shard::is_json_lines(fs::path(options.file));
 }
 
 ordered_json describe(const DescribeOptions& options) {

@@ -13,13 +13,16 @@ namespace modelet::shard {
 
 namespace {
 
+std::optional<char> separator_of(Delimiter delimiter) {
+  return delimiter == Delimiter::kNone ? std::nullopt : std::optional(character(delimiter));
+}
+
 void plan_csv(const Encoding& encoding, ColumnPlan& plan) {
   if (encoding.csv.labels.empty() || encoding.csv.text.empty())
     throw UsageError("csv.labels and csv.text must name the columns of labels and words");
-  for (const std::string& name : encoding.csv.text) plan.columns.push_back({name, "csv.text"});
+  for (const std::string& name : encoding.csv.text) plan.columns.push_back({name, "csv.text", false, kBetweenTexts});
   plan.target = plan.columns.size();
-  plan.columns.push_back({encoding.csv.labels, "csv.labels", true});
-  if (encoding.csv.label_separator != Delimiter::kNone) plan.separator = character(encoding.csv.label_separator);
+  plan.columns.push_back({encoding.csv.labels, "csv.labels", true, separator_of(encoding.csv.label_separator)});
 }
 
 void plan_table(const Encoding& encoding, ColumnPlan& plan) {
@@ -34,15 +37,16 @@ void plan_table(const Encoding& encoding, ColumnPlan& plan) {
 void plan_columns(const Encoding& encoding, ColumnPlan& plan) {
   for (const auto& [name, use] : column_uses(encoding.columns)) {
     if (use.type == ColumnType::kIgnore) continue;
-    if (use.type == ColumnType::kTarget) {
-      plan.target = plan.columns.size();
-      if (use.separator != Delimiter::kNone) plan.separator = character(use.separator);
-    }
-    plan.columns.push_back({name, "columns." + name, has_labels(use.type)});
+    if (use.type == ColumnType::kTarget) plan.target = plan.columns.size();
+    plan.columns.push_back({name, "columns." + name, has_labels(use.type), value_separator(use)});
   }
 }
 
 }  // namespace
+
+std::optional<char> value_separator(const ColumnUse& use) {
+  return use.type == ColumnType::kText ? kBetweenTexts : separator_of(use.separator);
+}
 
 ColumnPlan column_plan(const Encoding& encoding) {
   ColumnPlan plan{.where = encoding.csv.header ? ColumnsIn::kHeader : ColumnsIn::kNumber,
@@ -65,8 +69,14 @@ ColumnPlan column_plan(const Encoding& encoding) {
 }
 
 Columns::Columns(const Encoding& encoding) : format_(encoding.format) {
-  for (const WantedColumn& column : column_plan(encoding).columns)
-    (column.is_label ? labels_ : names_).push_back(column.name);
+  for (const WantedColumn& column : column_plan(encoding).columns) {
+    if (column.is_label) {
+      labels_.push_back(column.name);
+    } else {
+      names_.push_back(column.name);
+      separators_.push_back(column.separator);
+    }
+  }
 }
 
 std::string Columns::list() const {
@@ -96,12 +106,12 @@ std::vector<size_t> Columns::places(std::span<const std::string> named, const st
   return places;
 }
 
-void Columns::require_whole(const Row& row, const std::string& where) const {
+void Columns::require_whole(size_t values, const std::string& where) const {
   if (names_.empty())
     throw UsageError(
         where + ": this model was not trained on a table and does not read columns: give texts or features");
-  if (row.size() != names_.size())
-    throw UsageError(where + ": " + std::to_string(row.size()) + " values for the " +
+  if (values != names_.size())
+    throw UsageError(where + ": " + std::to_string(values) + " values for the " +
                      std::to_string(names_.size()) + " columns of this model, " + list() +
                      ": give one for each, or name them");
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/experiment/column_use.h"
 #include "base/experiment/experiment.h"
 #include "shard/data/read/cells.h"
 #include "shard/data/read/csv.h"
@@ -22,8 +23,9 @@ struct ColumnPlan {
   CsvDialect dialect;
   // The place of the column of names of labels; without it, all columns with labels have 0 and 1.
   std::optional<size_t> target;
-  std::optional<char> separator;  // between names in a cell
 };
+// The separator of several values in a cell, if a column of this use may have several.
+std::optional<char> value_separator(const ColumnUse& use);
 // UsageError if the format lacks columns. A format without columns has an empty plan.
 ColumnPlan column_plan(const Encoding& encoding);
 
@@ -39,12 +41,14 @@ class Columns {
   DataFormat format() const { return format_; }
   // Empty: the model does not read columns.
   const std::vector<std::string>& names() const { return names_; }
+  // [names] between several values in a cell.
+  const std::vector<std::optional<char>>& separators() const { return separators_; }
 
   // For each column its place among the names of a row, or kAbsent: the value is missing. Names of labels are
   // ignored, and so are other names if no column is absent. If one is absent, they may be misspelt: an error.
   std::vector<size_t> places(std::span<const std::string> named, const std::string& where) const;
-  // Throws if a row does not have a value for each column.
-  void require_whole(const Row& row, const std::string& where) const;
+  // Throws unless a row has a value for each column.
+  void require_whole(size_t values, const std::string& where) const;
   // A row with a text in its first column of words.
   Row row_of(std::string text, const std::string& where) const;
 
@@ -53,6 +57,7 @@ class Columns {
 
   DataFormat format_;
   std::vector<std::string> names_, labels_;
+  std::vector<std::optional<char>> separators_;
 };
 
 }  // namespace modelet::shard

@@ -33,12 +33,9 @@ std::unique_ptr<ColumnFeatures> part_of(size_t column, const ColumnUse& use, con
   switch (use.type) {
     case ColumnType::kText:
       return std::make_unique<WordColumns>(std::vector{column}, options.text, true);
-    case ColumnType::kCategory: {
-      const bool several = use.separator != Delimiter::kNone;
-      return std::make_unique<CategoryFeatures>(
-          column, several ? std::optional(character(use.separator)) : std::nullopt, options.table.hash_features,
-          use.min_count > 0 ? use.min_count : options.table.min_count);
-    }
+    case ColumnType::kCategory:
+      return std::make_unique<CategoryFeatures>(column, value_separator(use), options.table.hash_features,
+                                                use.min_count > 0 ? use.min_count : options.table.min_count);
     case ColumnType::kNumber:
       return number_part(column, use, options.table);
     case ColumnType::kDate:
@@ -120,7 +117,7 @@ class LabelCells {
     names_.clear();
     renamed_.clear();
     if (cells.has_labels())
-      for_each_part(cells.cell(*plan_.target), plan_.separator, [&](std::string_view label) {
+      for_each_part(cells.cell(*plan_.target), plan_.columns[*plan_.target].separator, [&](std::string_view label) {
         auto name = number_name(label);
         names_.push_back(name ? std::string_view(renamed_.emplace_back(std::move(*name))) : label);
       });
@@ -196,6 +193,7 @@ std::unique_ptr<ColumnsEncoder> ColumnsEncoder::fit(const Encoding& options, Lin
     for (const auto& part : encoder->parts_) part->count(cells, samples);
     if (progress && samples % kRecordsBetweenReports == 0) progress(cells.csv().bytes(), cells.csv().fraction());
   }
+  if (samples > 0) cells.require_all_columns();
   StringTable in_text;
   if (encoder->plan_.target) {
     if (encoder->history_) in_text = encoder->labels_.names();

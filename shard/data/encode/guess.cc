@@ -17,9 +17,11 @@
 #include "base/text/printable.h"
 #include "base/text/suggest.h"
 #include "base/text/value_name.h"
+#include "shard/data/encode/columns.h"
 #include "shard/data/read/cells.h"
 #include "shard/data/read/csv.h"
 #include "shard/data/read/date.h"
+#include "shard/data/read/json_lines.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/data/read/word_scan.h"
 
@@ -154,22 +156,42 @@ class ValuesOfColumn {
 };
 
 // The names of the columns: those of the first record or, without a header, numbers.
-std::vector<std::string> names_of(std::span<const std::string_view> first, bool header) {
-  std::vector<std::string> names;
+std::vector<FoundKey> columns_of(std::span<const std::string_view> first, bool header) {
+  std::vector<FoundKey> columns;
   for (const std::string_view field : first)
-    names.push_back(header ? std::string(field) : std::to_string(names.size() + 1));
-  return names;
+    columns.push_back({.name = header ? std::string(field) : std::to_string(columns.size() + 1)});
+  return columns;
 }
 
-void require_given(const ColumnUses& given, const std::vector<std::string>& names, const std::string& text) {
+void require_given(const ColumnUses& given, const std::vector<FoundKey>& columns, const std::string& text) {
   for (const auto& [name, use] : given) {
-    if (use.type == ColumnType::kIgnore || std::ranges::count(names, name) > 0) continue;
+    if (use.type == ColumnType::kIgnore || std::ranges::count(columns, name, &FoundKey::name) > 0) continue;
     std::vector<std::string> known;
-    for (const std::string& each : names) known.push_back(printable(each, kExampleBytes));
+    for (const FoundKey& each : columns) known.push_back(printable(each.name, kExampleBytes));
     throw MisfitError(text + ": columns." + name + ": there is no column " + shard::quoted(name) + " among " +
-                      std::to_string(names.size()) + suggestion(name, known) +
-                      (names.size() == 1 ? "; is csv.delimiter right?" : ""));
+                      std::to_string(columns.size()) + suggestion(name, known) +
+                      (columns.size() == 1 ? "; is csv.delimiter right?" : ""));
   }
+}
+
+// What is to be read of JSON Lines: lists with the separator of their column.
+std::vector<JsonKey> keys_of(const std::vector<FoundKey>& columns, const ColumnUses& given,
+                             const std::set<std::string>& open, const std::string& text) {
+  std::vector<JsonKey> keys;
+  for (const FoundKey& column : columns) {
+    const auto use = given.find(column.name);
+    const bool is_open = use == given.end() || open.contains(column.name);
+    const std::optional<char> own =
+        column.separator == Delimiter::kNone ? std::nullopt : std::optional(character(column.separator));
+    JsonKey key{.name = column.name, .separator = is_open ? own : value_separator(use->second)};
+    key.used = use == given.end() || use->second.type != ColumnType::kIgnore;
+    if (key.used && column.nested > 0)
+      throw FormatError(text + ":" + std::to_string(column.nested) + ": column " + shard::quoted(column.name) +
+                        ": the value is an object or a list of lists: give its parts columns of their own, or leave the "
+                        "column out with columns." + column.name + "=ignore");
+    keys.push_back(std::move(key));
+  }
+  return keys;
 }
 
 }  // namespace
@@ -192,34 +214,46 @@ ColumnGuess guess_columns(const std::filesystem::path& text, const Experiment::C
                           const std::set<std::string>& open) {
   CsvReader records(LineReader(text), csv_dialect(csv));
   std::span<const std::string_view> fields;
-  bool more = records.next(fields);
-  if (!more) throw FormatError(text.string() + ": the file is empty, records are expected");
-  const std::vector<std::string> names = names_of(fields, csv.header);
-  require_given(given, names, text.string());
-  if (csv.header) more = records.next(fields);
-  ColumnGuess guess;
-  std::vector<ValuesOfColumn> values(names.size());
-  const uint64_t most = std::min(kMostRecords, std::max<uint64_t>(kMostCells / names.size(), 1));
+  const bool is_json = records.is_json();
+  std::vector<FoundKey> columns;
+  if (is_json) {
+    columns = find_json_keys(text, kMostRecords, kMostGuessBytes);
+  } else if (records.next(fields)) {
+    columns = columns_of(fields, csv.header);
+  } else {
+    throw FormatError(text.string() + ": the file is empty, records are expected");
+  }
+  require_given(given, columns, text.string());
+  if (is_json) records.read_keys(keys_of(columns, given, open, text.string()));
+  bool more = !is_json && !csv.header ? true : records.next(fields);
+  ColumnGuess guess{.json = is_json};
+  std::vector<ValuesOfColumn> values(columns.size());
+  const uint64_t most = std::min(kMostRecords, std::max<uint64_t>(kMostCells / columns.size(), 1));
   for (; more && guess.records < most && records.bytes() < kMostGuessBytes; more = records.next(fields)) {
     ++guess.records;
     for (size_t column = 0; column < values.size(); ++column) values[column].add(fields[column]);
   }
   guess.whole = !more;
   std::unordered_map<std::string_view, size_t> times;
-  for (const std::string& name : names) ++times[name];
+  for (const FoundKey& each : columns) ++times[each.name];
   for (size_t column = 0; column < values.size(); ++column) {
     GuessedColumn& guessed = guess.columns.emplace_back();
-    guessed.name = names[column];
+    guessed.name = columns[column].name;
     values[column].describe(guessed);
+    const bool lists = columns[column].lists;
     const auto known = given.find(guessed.name);
     if (times[guessed.name] > 1) {
       guessed.reason = "several columns have this name";
     } else if (known != given.end()) {
       guessed.use = known->second;
       guessed.reason = "given";
-      if (open.contains(guessed.name)) guessed.use.separator = values[column].separator();
+      if (open.contains(guessed.name))
+        guessed.use.separator = lists ? columns[column].separator : values[column].separator();
     } else if (!can_be_written(guessed.name)) {
       guessed.reason = "an experiment cannot have its name as a key";
+    } else if (lists) {
+      guessed.use = {.type = ColumnType::kCategory, .separator = columns[column].separator};
+      guessed.reason = "values are lists";
     } else {
       values[column].guess(guessed);
     }

@@ -6,6 +6,8 @@
 //   ignore     every record has another word or whole number, as an id; or there is no value
 //   category   values are words, or come again; with a separator, if many have | or ;
 //   text       anything else
+//
+// Lists of JSON Lines are categories with a separator that their values do not have.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,11 @@ struct ColumnGuess {
   std::vector<GuessedColumn> columns;  // in the file's order
   uint64_t records = 0;                // that were looked at
   bool whole = false;                  // there are no others
+  bool json = false;                   // JSON Lines, which have no delimiter
 };
+
+// The keys of JSON Lines are columns in the order in which they appear; a nested value is an error unless its column is
+// given as ignore.
 
 // The delimiter that the first line of a text has: a comma, else that of tab, semicolon and pipe which it has most often.
 Delimiter guess_delimiter(const std::filesystem::path& text);

@@ -48,6 +48,14 @@ CellReader::CellReader(std::vector<WantedColumn> wanted, ColumnsIn where, CsvRea
     field_of_.push_back(column);
     label_columns_ += wanted_[column].is_label ? 1 : 0;
   }
+  is_json_ = csv_.is_json();
+  if (is_json_) {
+    std::vector<JsonKey> keys;
+    for (const WantedColumn& column : wanted_) keys.push_back({column.name, column.separator});
+    csv_.read_keys(std::move(keys));
+    seen_.resize(wanted_.size());
+    return;
+  }
   if (where_ != ColumnsIn::kHeader) return;
   if (!csv_.next(fields_)) throw FormatError(csv_.name() + ": the file is empty, a header is expected");
   find_columns(fields_, true);
@@ -56,6 +64,15 @@ CellReader::CellReader(std::vector<WantedColumn> wanted, ColumnsIn where, CsvRea
 bool CellReader::next() {
   const bool first = csv_.line() == 0;
   if (!csv_.next(fields_)) return false;
+  if (is_json_) {
+    has_labels_ = labels_ == LabelsIn::kRequired;
+    for (size_t column = 0; column < wanted_.size(); ++column) {
+      if (!csv_.has_key(column)) continue;
+      seen_[column] = true;
+      has_labels_ |= wanted_[column].is_label;
+    }
+    return true;
+  }
   if (where_ == ColumnsIn::kHeader) return true;
   if (where_ == ColumnsIn::kNumber) {
     if (first) find_columns(fields_, false);
@@ -67,6 +84,13 @@ bool CellReader::next() {
               std::to_string(width_) +
               " columns; is csv.delimiter right, and csv.header? data.format = criteo is tab-separated without a header");
   return true;
+}
+
+void CellReader::require_all_columns() const {
+  for (size_t column = 0; column < seen_.size(); ++column)
+    if (!seen_[column])
+      throw MisfitError(csv_.name() + ": " + wanted_[column].key + ": no record has a value of " +
+                        shard::quoted(wanted_[column].name));
 }
 
 void CellReader::find_columns(std::span<const std::string_view> names, bool header) {

@@ -21,6 +21,7 @@ struct WantedColumn {
   std::string name;
   std::string key;        // of the experiment that names it, for messages
   bool is_label = false;  // only records with labels have it
+  std::optional<char> separator = {};  // between several values in a cell
 };
 
 // Where a file has its columns.
@@ -33,10 +34,12 @@ enum class ColumnsIn : uint8_t {
 class CellReader {
  public:
   // Throws an Error if a column is missing or there twice. Where labels are optional, the columns of all labels may be
-  // missing, from a header or from a record in order.
+  // missing, from a header or from a record in order. Columns of JSON Lines are keys, which a record may lack.
   CellReader(std::vector<WantedColumn> wanted, ColumnsIn where, CsvReader csv, LabelsIn labels);
 
   bool next();  // false at the end
+  // At the end: throws an Error if no record had one of the columns.
+  void require_all_columns() const;
 
   // Of the record, by the place among the wanted columns; valid until the next record.
   std::string_view cell(size_t column) const { return fields_[field_of_[column]]; }
@@ -63,7 +66,8 @@ class CellReader {
   ColumnsIn where_;
   CsvReader csv_;
   LabelsIn labels_;
-  bool has_labels_ = true;
+  bool is_json_ = false, has_labels_ = true;
+  std::vector<bool> seen_;  // [wanted] of JSON Lines
   size_t label_columns_ = 0, width_ = 0;  // fields of a record in order
   std::span<const std::string_view> fields_;
   std::vector<size_t> field_of_;  // [wanted]

@@ -61,6 +61,11 @@ bool CsvReader::next(std::span<const std::string_view>& fields) {
     fields = fields_;
     return true;
   }
+  if (!keys_.empty()) {
+    if (!next_json()) return false;
+    fields = fields_;
+    return true;
+  }
   std::string_view line;
   if (!next_line(line)) return false;
   if (dialect_.quotes && has_quote(line)) {
@@ -76,6 +81,17 @@ bool CsvReader::next(std::span<const std::string_view>& fields) {
                           : "; the text is tab-separated, where a field has no tab in it"));
   fields = fields_;
   return true;
+}
+
+bool CsvReader::next_json() {
+  for (std::string_view line; lines_->next(line);) {
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    line_ = lines_->line_number();
+    read_json_line(line, name() + ":" + std::to_string(line_), keys_, cells_, there_);
+    join(cells_);
+    return true;
+  }
+  return false;
 }
 
 // The first line of the next record. An empty line is a record only if records have one field.

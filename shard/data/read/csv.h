@@ -1,4 +1,4 @@
-// CsvReader: strict streaming reader of CSV (RFC 4180) and of tab-separated text, or of rows that are in memory.
+// CsvReader: strict streaming reader of CSV (RFC 4180), of tab-separated text and of JSON Lines, or of rows that are in memory.
 // It knows fields, not what they mean; a header is a record like any other.
 //
 //   a,"b ""quoted"", with a delimiter",      three fields: a | b "quoted", with a delimiter | (empty)
@@ -10,6 +10,9 @@
 // is not closed, more than kMaxCsvFields fields, a line or a record over kMaxLineBytes, UTF-16.
 //
 // Files may be plain, .xz or .gz. Memory: the longest record. One thread uses a reader.
+//
+// Text that begins like JSON Lines (shard/data/read/json_lines.h) has no header: the fields of a record are the values of
+// the keys that read_keys() was given, which has to be called first.
 //
 // The fields of rows in memory hold any text: a delimiter, a quote or a line end in them means nothing. CRLF
 // becomes LF as in a quoted field.
@@ -25,6 +28,7 @@
 #include <vector>
 
 #include "base/experiment/experiment.h"
+#include "shard/data/read/json_lines.h"
 #include "shard/data/read/line_reader.h"
 
 namespace modelet::shard {
@@ -51,6 +55,12 @@ class CsvReader {
   // `name` stands for the rows in messages.
   CsvReader(std::vector<Row> rows, std::string name) : rows_(std::move(rows)), name_(std::move(name)) {}
 
+  // Whether the text is JSON Lines. Before the first record; may wait for text of a stream.
+  bool is_json() { return lines_ && is_json_lines(*lines_); }
+  void read_keys(std::vector<JsonKey> keys) { keys_ = std::move(keys); }
+  // Whether the last record has a value of this key, by its place.
+  bool has_key(size_t key) const { return there_[key]; }
+
   // The fields of the next record, at least one; valid until the next call. False at the end.
   bool next(std::span<const std::string_view>& fields);
 
@@ -67,6 +77,7 @@ class CsvReader {
   [[noreturn]] void fail(const std::string& what) const;
 
  private:
+  bool next_json();
   bool next_line(std::string_view& line);
   void split(std::string_view line);
   void split_quoted(std::string_view line);
@@ -77,6 +88,9 @@ class CsvReader {
 
   std::optional<LineReader> lines_;  // empty: rows
   CsvDialect dialect_;
+  std::vector<JsonKey> keys_;  // empty: not JSON Lines
+  std::vector<bool> there_;    // [keys] in the last record
+  Row cells_;
   std::vector<Row> rows_;
   std::string name_;
   uint64_t line_ = 0;

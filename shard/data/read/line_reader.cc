@@ -150,6 +150,11 @@ bool is_stream(const std::filesystem::path& path) {
          !std::filesystem::is_directory(status);
 }
 
+std::string plain_ending(std::filesystem::path path) {
+  if (path.extension() == ".xz" || path.extension() == ".gz") path = path.stem();
+  return path.extension().string();
+}
+
 LineReader LineReader::of_stream(const std::filesystem::path& path) {
   if (path == "-" || path == "/dev/stdin")
     return {std::make_unique<StreamSource>(STDIN_FILENO, "standard input"), "standard input"};
@@ -215,6 +220,17 @@ bool LineReader::next_buffer(std::string_view& text, size_t kept) {
   bytes_ += text.size() - kept;
   for (size_t at = kept; (at = text.find('\n', at)) != std::string_view::npos; ++at) ++line_number_;
   return more;
+}
+
+char LineReader::first_byte() {
+  MODELET_CHECK(line_number_ == 0);
+  do {
+    std::string_view text(buffer_.get() + begin_, end_ - begin_);
+    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+    const size_t first = text.find_first_not_of(" \t\r\n");
+    if (first != std::string_view::npos && text.size() >= kByteOrderMark.size()) return text[first];
+  } while (refill());
+  return end_ > begin_ ? buffer_[begin_] : '\0';
 }
 
 bool LineReader::ready() const {

@@ -29,6 +29,9 @@ void require_regular_file(const std::filesystem::path& path);
 // that is), a pipe, a terminal or another device. A path that does not exist is not a stream.
 bool is_stream(const std::filesystem::path& path);
 
+// The ending of a file's name, without that of its compression: ".csv" of "orders.csv.xz".
+std::string plain_ending(std::filesystem::path path);
+
 class LineReader {
  public:
   // Throws Error as require_regular_file(), or if the file cannot be opened; FormatError if it is compressed
@@ -58,6 +61,9 @@ class LineReader {
   // text: then the buffer has only those bytes. Throws as next().
   static constexpr size_t kMaxKept = 4096;
   bool next_buffer(std::string_view& text, size_t kept);
+
+  // The first byte that is not white space, before any line is read; 0 if there is none. May wait for text of a stream.
+  char first_byte();
 
   // Whether next() has its line, or knows the end, without reading more.
   bool ready() const;

@@ -87,7 +87,7 @@ std::unique_ptr<SampleReader> QueryEncoder::open_texts(std::vector<std::string> 
 
 std::unique_ptr<SampleReader> QueryEncoder::open_rows(std::vector<Row> rows, const std::string& name) const {
   for (size_t i = 0; i < rows.size(); ++i)
-    columns_.require_whole(rows[i], rows.size() > 1 ? name + "[" + std::to_string(i) + "]" : name);
+    columns_.require_whole(rows[i].size(), rows.size() > 1 ? name + "[" + std::to_string(i) + "]" : name);
   return std::make_unique<NormalisedReader>(encoder_->open_rows(CsvReader(std::move(rows), name)),
                                             normalize_);
 }

@@ -56,9 +56,15 @@ TEST(RequestTest, FieldsByNameOrInOrder) {
   EXPECT_THAT(error(R"({"samples": [{"fields": [1]}]})", table),
               HasSubstr("samples[0].fields: 1 values for the 4 columns"));
   EXPECT_THAT(error(R"({"fields": {"n": [1]}})", table),
-              HasSubstr("fields.n: a string, a number, true, false or null"));
-  EXPECT_THAT(error(R"({"fields": [1, {}, 2, 3]})", table),
-              HasSubstr("fields[1]: a string, a number, true, false or null"));
+              HasSubstr("fields.n: a list is for a column of text, or with a separator"));
+  EXPECT_THAT(error(R"({"fields": [1, {}, 2, 3]})", table), HasSubstr("fields[1]: a string, a number, true, false, null"));
+  const shard::Columns lists =
+      reading("[data]\nformat='columns'\n[columns]\ntags='category separator=pipe'\ntitle='text'\ny='target'");
+  EXPECT_THAT(row_of(R"({"tags": ["a", 7, null, true], "title": ["x y", "z"]})", lists),
+              ElementsAre("a|7|True", "x y\nz"));
+  EXPECT_THAT(error(R"({"samples": [{"fields": {"tags": ["a|b"]}}]})", lists),
+              HasSubstr("samples[0].fields.tags: the value 'a|b' of a list has the column's separator in it"));
+  EXPECT_THAT(error(R"({"fields": {"tags": [["a"]]}})", lists), HasSubstr("no nested value"));
   EXPECT_THAT(error(R"({"fields": 1})", table), HasSubstr("an object of columns"));
   EXPECT_THAT(error(R"({"fields": {"n": NaN}})", table), HasSubstr("a missing value is null"));
   EXPECT_THAT(error(R"({"text": "a"})", table), HasSubstr("give 'fields'"));

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "tests/error_of.h"
 #include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
@@ -485,6 +487,58 @@ TEST(Columns, EqualPlainFeaturesOfEachColumn) {
       EXPECT_EQ(samples[i].features.size(), expected.size() - 1 + of_price + of_date) << i;
     }
   }
+}
+
+// The same records as JSON Lines, with missing values in every form.
+std::string json_of(const std::vector<PlainRecord>& records) {
+  std::string text;
+  for (const PlainRecord& r : records) {
+    nlohmann::json line = {{"product", r.products}, {"tags", r.tags}, {"title", r.title}, {"more", {{"nested", 1}}}};
+    if (!r.price.empty())
+      line["price"] = std::stod(r.price);
+    else if (r.shop.size() % 2 == 0)
+      line["price"] = nullptr;
+    line["the date"] = r.date;
+    if (!r.shop.empty()) line["shop"] = r.shop;
+    text += line.dump() + "\n";
+  }
+  return text;
+}
+
+TEST(Columns, JsonLinesAreTheSameTable) {
+  const auto train = plain_records(1, 400), other = plain_records(2, 200);
+  const auto encoder = fit(columns_options(), text_of(train)), of_json = fit(columns_options(), json_of(train));
+  EXPECT_EQ(of_json->state(), encoder->state());
+  for (const auto& records : {train, other}) EXPECT_EQ(read(*encoder, json_of(records)), read(*encoder, text_of(records)));
+  // Empty lines and a byte-order mark mean nothing, and labels may be missing.
+  const auto samples = read(*encoder, "\xef\xbb\xbf\n {\"price\": 3, \"product\": \"p1\"}\r\n\n{\"price\": 3.0}\n{}");
+  ASSERT_THAT(samples, SizeIs(3));
+  EXPECT_THAT(samples[0].labels, SizeIs(1));
+  EXPECT_EQ(samples[0].features, samples[1].features);
+  EXPECT_THAT(samples[1].labels, IsEmpty());
+  const auto flags = fit(parse_encoding("[data]\nformat = 'columns'\n[columns]\nn = 'number'\ny = 'label'\n", "test"),
+                         "{\"n\": 1, \"y\": 1}\n{\"n\": 2, \"y\": false}\n");
+  EXPECT_THAT(read(*flags, "{\"n\": 1, \"y\": true}\n{\"n\": 2}\n")[0].labels, ElementsAre(0));
+}
+
+TEST(Columns, WrongJsonNamesLineAndColumn) {
+  const std::string good =
+      R"({"product": "p", "title": "t", "shop": "s", "tags": ["g"], "price": 1, "the date": "2021-01-10"})" "\n";
+  const auto error = [&](const std::string& line) {
+    return test::error_of([&] { fit(columns_options(), good + line + "\n" + good); });
+  };
+  EXPECT_THAT(error(R"({"product": {"name": "p"}})"), StartsWith("data.csv:2: column 'product': a string, a number"));
+  EXPECT_THAT(error(R"({"tags": [["g"]]})"), StartsWith("data.csv:2: column 'tags': a string, a number"));
+  EXPECT_THAT(error(R"({"tags": ["a|b"]})"), StartsWith("data.csv:2: column 'tags': the value 'a|b' of a list has"));
+  EXPECT_THAT(error(R"({"shop": ["a"]})"), StartsWith("data.csv:2: column 'shop': a list is for a column of text, or with a separator"));
+  EXPECT_THAT(error(R"({"price": "dear"})"), StartsWith("data.csv:2: column 'price': expected a number"));
+  EXPECT_THAT(error(R"({"price": NaN})"), HasSubstr("a missing value is null"));
+  EXPECT_THAT(error(R"({"price": 1, "price": 2})"), StartsWith("data.csv:2: the key 'price' appears twice"));
+  EXPECT_THAT(error("p,t,s,g,1,2021-01-10"), StartsWith("data.csv:2: not valid JSON"));
+  EXPECT_THAT(error("[]"), StartsWith("data.csv:2: an object of columns"));
+  EXPECT_THAT(error(R"({"prize": 1})"), StartsWith("data.csv:2: has none of the columns 'price', 'product', 'shop'"));
+  EXPECT_THAT(test::error_of([&] { fit(columns_options(), R"({"product": "p", "tags": "a", "title": "t"})"); }),
+              HasSubstr("columns.price: no record has a value of 'price'"));
 }
 
 TEST(Columns, DatesBecomeTheirParts) {

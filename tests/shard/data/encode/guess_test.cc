@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "base/error.h"
 #include "tests/error_of.h"
 #include "tests/shard/data_testing.h"
@@ -68,6 +70,41 @@ TEST(GuessColumns, DelimitersAndHeaders) {
   EXPECT_EQ(numbered.columns[0].name, "1");
   EXPECT_EQ(to_text(numbered.columns[0].use), "number");
   EXPECT_EQ(numbered.records, 2u);
+}
+
+TEST(GuessColumns, KeysOfJsonLines) {
+  const testing::TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    const std::string n = std::to_string(i % 7);
+    text += "{\"price\": " + n + ".5, \"shop\": \"s" + n + "\", \"words\": [\"a|" + n + "\"], \"tags\": [1, " + n +
+            (i == 5 ? "], \"late\": true" : "]") + ", \"label\": [\"x\", \"y;" + n + "\"]}\n";
+  }
+  const auto file = folder.write("t.jsonl", text);
+  const ColumnGuess guess = guess_columns(file, {}, {{"label", {.type = ColumnType::kTarget}}}, {"label"});
+  std::map<std::string, std::string> uses;
+  for (const GuessedColumn& column : guess.columns) uses[column.name] = to_text(column.use);
+  EXPECT_EQ(uses, (std::map<std::string, std::string>{{"price", "number"},
+                                                      {"shop", "category"},
+                                                      {"words", "category separator=semicolon"},
+                                                      {"tags", "category separator=pipe"},
+                                                      {"late", "category"},
+                                                      {"label", "target separator=pipe"}}));
+  EXPECT_TRUE(guess.json);
+  EXPECT_EQ(guess.columns.back().name, "late");
+  EXPECT_EQ(guess.columns.back().missing, 59u);
+  const auto error = [&](const std::string& lines, const ColumnUses& given) {
+    const auto other = folder.write("other.json", lines);
+    return test::error_of([&] { guess_columns(other, {}, given); });
+  };
+  const std::string nested = "{\"a\": 1}\n{\"a\": 1, \"b\": {\"c\": 1}}\n";
+  EXPECT_THAT(error(nested, {}), HasSubstr("other.json:2: column 'b': the value is an object or a list of lists"));
+  EXPECT_NO_THROW(guess_columns(folder.write("a.json", nested), {}, {{"b", {.type = ColumnType::kIgnore}}}));
+  EXPECT_THAT(error("[\n{\"a\": 1}]", {}), HasSubstr("jq -c .[]"));
+  EXPECT_THAT(error("a,b\n", {}), HasSubstr("other.json:1: not valid JSON"));
+  EXPECT_THAT(error("", {}), HasSubstr("the file is empty"));
+  EXPECT_THAT(error("{}", {}), HasSubstr("the file is empty"));
+  EXPECT_THAT(error("{\"a\": 1}", {{"ab", {.type = ColumnType::kTarget}}}), HasSubstr("there is no column 'ab'"));
 }
 
 TEST(GuessColumns, Errors) {

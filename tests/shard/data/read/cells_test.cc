@@ -23,7 +23,7 @@ Rows cells_of_csv(const std::string& toml, const std::string& text) {
   Rows rows;
   while (cells.next()) {
     auto& row = rows.emplace_back();
-    for_each_part(cells.cell(*plan.target), plan.separator, [&](std::string_view part) { row.emplace_back(part); });
+    for_each_part(cells.cell(*plan.target), plan.columns[*plan.target].separator, [&](std::string_view part) { row.emplace_back(part); });
     row.emplace_back("|");
     for (size_t column = 0; column < *plan.target; ++column) row.emplace_back(cells.cell(column));
   }
