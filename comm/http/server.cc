@@ -447,15 +447,15 @@ Server::Implementation::Implementation(Router& router, const ServerOptions& opti
     : router_(router),
       options_(with_share(options)),
       on_loopback_(endpoint_of(options).address().is_loopback()),
-      context_(static_cast<int>(options.threads) + 1),
+      context_(static_cast<int>(options.threads + options.others)),
       acceptor_(asio::make_strand(context_)),
       grace_(acceptor_.get_executor()),
       pause_(acceptor_.get_executor()) {
   listen_at(acceptor_, options, router.has_token());
   endpoint_ = text_of(acceptor_.local_endpoint());
   accept();
-  // One more than may handle requests of slow routes, so that one is always there for the rest.
-  for (unsigned i = 0; i <= options.threads; ++i) threads_.emplace_back([this] { context_.run(); });
+  // More than may handle requests of slow routes, so that one is always there for the rest.
+  for (unsigned i = 0; i < options.threads + options.others; ++i) threads_.emplace_back([this] { context_.run(); });
 }
 
 Server::Implementation::~Implementation() {

@@ -3,7 +3,7 @@
 //
 // A connection may carry several requests (keep-alive), and a client may send the next one before it has the
 // response (pipelining). Responses are sent in the order of the requests. The thread that has read a request
-// handles it. At most `threads` threads handle requests of slow routes at a time, and there is one more, so
+// handles it. At most `threads` threads handle requests of slow routes at a time, and there is one more (`others`), so
 // time-outs and other requests do not wait for slow ones. If a limit is exceeded, the server sends a response
 // and closes the connection: 408 to a client that sends too slowly, and 413 or 431 if it sends too much.
 //
@@ -32,6 +32,7 @@ struct ServerOptions {
   // The options of the program that say where to listen, and which tokens there are.
   std::string listen_option = "--listen", token_option = "--token-file";
   unsigned threads = 1;  // that handle requests of slow routes at a time
+  unsigned others = 1;   // further threads, so that requests of other routes never wait for slow ones
   size_t connections = 1024;
   size_t connections_per_address = 0;                    // 0: half of `connections`
   std::vector<std::string> hosts;                        // further names for a server on a loopback address
@@ -47,7 +48,7 @@ void check_listening(const ServerOptions& options, bool has_token);
 
 class Server {
  public:
-  // Listens and serves from here on, on `threads` + 1 threads of its own. Throws UsageError or Error if it cannot.
+  // Listens and serves from here on, on `threads` + `others` threads of its own. Throws UsageError or Error if it cannot.
   // The router must outlive the server.
   Server(Router& router, const ServerOptions& options);
   Server(const Server&) = delete;

@@ -39,6 +39,9 @@ class LabelsTest(ProgramTest):
         self.modelet("labels", "remove", self.folder / "run", "tea")
         self.assertNotIn("tea", " ".join(self.best_of("green leaves")))
         self.assert_refused(2, "'tea' was removed already", "modelet", "labels", "remove", self.folder / "run", "tea")
+        (self.folder / "train.txt").write_text("".join(lines * 30))
+        (self.folder / "gone.txt").write_text("__label__tea green\n__label__cars engine\n")
+        self.assert_refused(2, "has samples of the label 'tea', which was removed", "modelet", "learn", self.folder / "run", self.folder / "gone.txt")
         self.assert_refused(2, "'teas'", "modelet", "labels", "remove", self.folder / "run", "teas")
 
     def test_what_cannot_be_changed(self):

@@ -37,8 +37,8 @@ class Model(ProgramTest):
         self.assertEqual((line["event"], line["samples"]), ("evaluated", TEST_ROWS))
         return line
 
-    def predicted(self, run, *arguments):
-        return self.modelet("predict", run, "data/test.txt", "--json", *arguments).events()
+    def predicted(self, run, *arguments, data="data/test.txt"):
+        return self.modelet("predict", run, data, "--json", *arguments).events()
 
     def test_eval_is_what_training_said(self):
         run, end = self.dense()
@@ -237,6 +237,20 @@ class Model(ProgramTest):
         people = self.modelet("predict", run, "data/test.txt", "--limit", "1", "--k", "1", "--explain", "2").stdout
         self.assertRegex(people, r"(?s)  \d+: score .* =\n +[+-].*feature \d+ \(.*without any feature\n")
         self.assert_refused(2, "--format text or json", "modelet", "predict", run, "data/test.txt", "--explain", "2", "--format", "tsv")
+        # Training samples with the label that are most like the sample, which here is one of them.
+        lines = (self.folder / "data/train.txt").read_text().splitlines()[1:]
+        labels = [{int(label) for label in line.partition(" ")[0].split(",") if label} for line in lines]
+        for line in self.predicted(run, "--explain", "1", "--examples", "4", "--k", "2", "--limit", "20", data="data/train.txt"):
+            for entry in line["labels"]:
+                examples = entry["because"]["examples"]
+                self.assertEqual(examples, sorted(examples, key=lambda each: (-each["cosine"], each["sample"])))
+                self.assertTrue(all(entry["label"] in labels[each["sample"]] for each in examples))
+                if entry["label"] in labels[line["sample"]]:
+                    self.assertEqual(examples[0]["sample"], line["sample"])
+                    self.assertAlmostEqual(examples[0]["cosine"], 1, places=5)
+        people = self.modelet("predict", run, "data/train.txt", "--limit", "1", "--k", "1", "--explain", "2", "--examples", "1").stdout
+        self.assertRegex(people, r"like the training sample \d+ \(cosine \d")
+        self.assert_refused(2, "--explain", "modelet", "predict", run, "data/train.txt", "--examples", "2")
 
     def test_figures_of_the_predictions(self):
         """Compares eval with the definitions in docs/metrics.md, computed from the output of predict and the text files."""

@@ -127,7 +127,7 @@ class Serving(ProgramTest):
         run = self.run_of("txt")
         subset = self.folder / "subset.txt"
         subset.write_text("fruit\ntools\n")
-        self.serve(run, "--subset", f"grown={subset}")
+        self.serve(run, "--subset", f"grown={subset}", "--examples", "2")
         question = {"text": "baltic black dead", "k": 3}
         best = self.predict(question)["labels"]
         self.assertEqual(best[0]["name"], "seas")
@@ -139,6 +139,9 @@ class Serving(ProgramTest):
         for label in self.predict({**question, "explain": 2})["labels"]:
             why = label["because"]
             self.assertAlmostEqual(sum(each["share"] for each in why["features"]) + why["other_features"] + why["rest"], label["score"], places=4)
+            examples = [(self.folder / "train.txt").read_text().splitlines()[each["sample"]] for each in why["examples"]]
+            self.assertTrue(len(examples) == 2 or label["name"] != "seas", label)
+            self.assertTrue(all(line.startswith(f"__label__{label['name']} ") for line in examples), examples)
         for text, wish in (("no set 'sold'", {"among": "sold"}), ("not among the names", {"among": ["fish"]}), ("there is no label 99", {"among": [99]}),
                            ("a list of labels", {"among": []}), ("names of labels", {"among": [1.5]}), ("a number", {"threshold": "high"}),
                            ("1 to 100", {"explain": 0})):
@@ -356,6 +359,89 @@ class Serving(ProgramTest):
             self.assertTrue(all(thread.result(LIMIT) > 0 for thread in asking))
         self.assertEqual(steps, before)
         self.assertEqual(counted("modelet_reloads_total"), 1)
+
+    def change(self, what, body, **fields):
+        return self.ask("POST", f"/v1/labels/{what}", body, headers={**JSON, "X-Modelet-Action": "yes", **fields})
+
+    def test_labels_change_while_it_answers(self):
+        run = self.folder / "changing"
+        shutil.copytree(self.run_of("txt"), run)
+        self.serve(run, "--reload-seconds", "0", "--no-probabilities", "--change-labels")
+        text = "gravel concrete mortar"
+        steps, stop = set(), False
+
+        def ask_on():
+            connection = self.connect()
+            while not stop:
+                steps.add(self.predict({"text": text}, connection=connection)["step"])
+
+        def names():
+            return [label["name"] for label in self.predict({"text": text, "k": 9})["labels"]]
+
+        def step_of(what, body):
+            status, answer = self.change(what, body)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(self.predict({"text": text})["step"], answer["step"])  # at once
+            return answer
+
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            asking = threads.submit(ask_on)
+            try:
+                answer = step_of("add", {"samples": "__label__building hammer saw file\n" * 3 + "__label__building saw pliers\n"})
+                self.assert_documented([{key: value for key, value in answer.items() if key != "step"}], {"labels"})
+                self.assertEqual((answer["what"], answer["changed"], answer["labels"], answer["samples"]), ("added", 1, 4, 4))
+                self.assertGreater(answer["background"], 0)
+                self.assertIn("building", names())
+                step_of("learn", {"samples": f"__label__building {text}\n__label__building hammer saw file\n"})
+                step_of("rename", {"label": "building", "to": "houses"})
+                self.assertIn("houses", names())
+                step_of("remove", {"labels": ["houses"]})
+                self.assertEqual(len(names()), 3)
+                # Nothing has changed after these.
+                for what, body, error in (
+                        ("learn", {"samples": "__label__houses hammer\n"}, "samples: has samples of the label 'houses', which was removed"),
+                        ("learn", {"samples": "__label__boats hammer\n"}, "samples: has no label that the model"),
+                        ("add", {"samples": "__label__fruit apple\n"}, "samples: has no label that the model"),
+                        ("add", {"samples": 7}, "text as that of the training data is expected"), ("add", {}, "'samples' is missing"),
+                        ("add", {"samples": "", "fitt": True}, "there is no key 'fitt'"), ("add", {"samples": "", "fit": 1}, "true or false"),
+                        ("remove", {"labels": ["houses"]}, "was removed already"), ("remove", {"labels": ["boats"]}, "'boats'"),
+                        ("remove", {"labels": []}, "a list of labels"), ("rename", {"label": "boats", "to": "ships"}, "'boats'"),
+                        ("rename", {"label": "fruit", "to": "tools"}, "another label has the name"), ("rename", [], "a JSON object")):
+                    status, answer = self.change(what, body)
+                    self.assertEqual(status, 400, answer)
+                    self.assertIn(error, answer["error"])
+            finally:
+                stop = True
+            asking.result(LIMIT)
+        self.assertEqual(len({*steps, self.predict({"text": text})["step"]}), 5)
+        self.assertEqual(self.change("add", {}, **{"X-Modelet-Action": ""})[0], 403)
+        _, description = self.ask("GET", "/openapi.json")
+        self.assertLess({f"/v1/labels/{what}" for what in ("add", "learn", "remove", "rename")}, set(description["paths"]))
+
+    def test_labels_of_a_table_change(self):
+        rows = [json.dumps({"title": f"a {color} {kind}", "price": price, "product": f"{color} {kind}"})
+                for color in ("red", "blue") for kind, price in (("lamp", 3), ("chair", 20)) for _ in range(20)]
+        (self.folder / "products.jsonl").write_text("\n".join(rows))
+        self.modelet("train", "products.jsonl", "products.jsonl", "--target", "product", "--out", "products", "--json", "--set", "train.epochs=20")
+        self.serve(self.folder / "products", "--change-labels", "--no-probabilities")
+        asked = {"fields": {"title": "a red blue lamp chair", "price": 3}, "k": 1}
+        status, answer = self.change("add", {"samples": [{"title": "a blue red chair lamp", "price": 3, "product": "puzzle"}] * 3})
+        self.assertEqual((status, answer["changed"]), (200, 1), answer)
+        self.assertEqual(self.predict(asked)["labels"][0]["name"], "puzzle")
+        status, answer = self.change("add", {"samples": [{"title": "a", "price": "dear", "product": "new"}]})
+        self.assertEqual((status, answer["error"][:27]), (400, "samples:1: column 'price': "), answer)
+
+    def test_labels_stay_without_leave(self):
+        run = self.run_of("txt")
+        self.serve(run)
+        self.assertEqual(self.change("remove", {"labels": ["fruit"]})[0], 404)
+        token = self.folder / "labels-token"
+        token.write_text(TOKEN + "\n")
+        token.chmod(0o600)
+        self.serve(run, "--change-labels", "--token-file", token)
+        self.assertEqual(self.change("remove", {"labels": ["fruit"]})[0], 401)
+        self.assert_refused(2, "outside of a run", "modelet", "serve", shutil.copytree(newest_checkpoint(run), self.folder / "alone"),
+                            "--change-labels")
 
     def test_polls_for_newer_checkpoints(self):
         run = self.folder / "polled"

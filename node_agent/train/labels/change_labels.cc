@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/system/file.h"
+#include "base/text/printable.h"
 #include "base/version.h"
 #include "node_agent/train/labels/neurons.h"
 #include "shard/data/batch/split.h"
@@ -215,6 +217,11 @@ std::optional<shard::Dataset> background_of(const ChangedRun& run, const AddOpti
 
 }  // namespace
 
+nlohmann::json to_json(const ChangedLabels& changed, std::string_view what) {
+  return {{"event", "labels"}, {"what", what}, {"checkpoint", changed.checkpoint.string()}, {"changed", changed.changed},
+          {"labels", changed.labels}, {"samples", changed.samples}, {"background", changed.background}};
+}
+
 ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const AddOptions& options) {
   ChangedRun run(path, options);
   const uint64_t known = run.shape().labels;
@@ -286,6 +293,10 @@ ChangedLabels learn(const fs::path& path, const fs::path& samples, const AddOpti
   for (uint32_t label = 0; label < is_given.size(); ++label)
     if (is_given[label]) labels.push_back(label);
   if (labels.empty()) throw UsageError(fmt::format("{}: has no label that the model in {} has", samples.string(), path.string()));
+  for (const uint32_t label : run.checkpoint().index().removed_labels)
+    if (is_given[label])
+      throw UsageError(fmt::format("{}: has samples of the label '{}', which was removed and is never again an answer: take them out",
+                                   samples.string(), run.names().empty() ? std::to_string(label) : printable(run.names()[label])));
 
   const TemporaryFolder folder("learn");
   const fs::path file = folder.path() / "samples.mlt";

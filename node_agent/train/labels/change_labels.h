@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,9 @@ struct ChangedLabels {
   uint64_t samples = 0, background = 0;  // of new labels; for negatives
 };
 
+// The event "labels" (docs/events.md); `what` was done.
+nlohmann::json to_json(const ChangedLabels& changed, std::string_view what);
+
 // Adds the labels of `samples` that the model in `run` does not have. The text is as that of the training data; its other labels
 // are ignored. UsageError if it has no new label, or if the model is one of towers, of running text or of 0/1 columns;
 // FormatError and Error as load_dataset().
@@ -48,7 +52,7 @@ ChangedLabels add_labels(const std::filesystem::path& run, const std::filesystem
 // Corrects the model with samples of labels that it has: the neurons and classifiers of these labels alone are fitted again, with
 // the samples, each as often as eight others, and as in AddOptions with some of the training data, so that what they have
 // learned before is not forgotten. Other labels keep their scores. UsageError if the samples have no label that the model has,
-// or if there are no samples of the training.
+// or one that was removed, or if there are no samples of the training.
 ChangedLabels learn(const std::filesystem::path& run, const std::filesystem::path& samples, const AddOptions& options);
 
 // A removed label is never again an answer. `labels`: names or, if labels have none, numbers. UsageError if one is unknown, or

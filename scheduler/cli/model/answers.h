@@ -8,6 +8,7 @@
 
 #include "shard/inference/explanation.h"
 #include "shard/inference/model.h"
+#include "shard/inference/nearest_samples.h"
 
 namespace modelet::cli {
 
@@ -15,8 +16,16 @@ namespace modelet::cli {
 void keep_above(std::optional<double> threshold, const shard::Model& model,
                 std::vector<shard::ScoredLabel>& answers);
 
-// What a score consists of: the `most` features with the largest shares, and what the others and everything else add.
-nlohmann::ordered_json reasons_json(const shard::Explanation& explanation, size_t most);
+// How answers are explained.
+struct WantedReasons {
+  size_t features = 0;                              // with the largest shares; 0: not at all
+  size_t examples = 0;                              // training samples that speak for a label
+  const shard::NearestSamples* samples = nullptr;   // those of the training, if there are examples
+};
+
+// What a score consists of: the features with the largest shares, and what the others and everything else add; and examples.
+nlohmann::ordered_json reasons_json(const shard::Model& model, const shard::Sample& sample, uint32_t label,
+                                    const WantedReasons& wanted);
 double share_of_others(const shard::Explanation& explanation, size_t most);
 
 }  // namespace modelet::cli

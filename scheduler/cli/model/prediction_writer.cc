@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "scheduler/cli/model/answers.h"
 #include "shard/data/batch/batch.h"
 #include "shard/inference/explanation.h"
 
@@ -71,20 +70,23 @@ void PredictionWriter::write_text(const shard::Sample& sample, const Prediction&
     separator = " ";
   }
   out_ << '\n';
-  if (answers_.reasons == 0) return;
+  if (answers_.reasons.features == 0) return;
   for (const shard::ScoredLabel& found : prediction) write_reasons(sample, found);
 }
 
 void PredictionWriter::write_reasons(const shard::Sample& sample, const shard::ScoredLabel& found) {
   const shard::Explanation why = shard::explain(model_, sample, found.label);
   out_ << fmt::format("  {}: score {:.4f} =\n", name_of(found), why.score);
-  for (size_t f = 0; f < std::min(answers_.reasons, why.features.size()); ++f)
+  for (size_t f = 0; f < std::min(answers_.reasons.features, why.features.size()); ++f)
     out_ << fmt::format("    {:+9.4f}  feature {} ({:.4g})\n", why.features[f].share, why.features[f].feature,
                         why.features[f].value);
-  if (why.features.size() > answers_.reasons)
-    out_ << fmt::format("    {:+9.4f}  the other {} features\n", share_of_others(why, answers_.reasons),
-                        why.features.size() - answers_.reasons);
+  if (why.features.size() > answers_.reasons.features)
+    out_ << fmt::format("    {:+9.4f}  the other {} features\n", share_of_others(why, answers_.reasons.features),
+                        why.features.size() - answers_.reasons.features);
   out_ << fmt::format("    {:+9.4f}  without any feature\n", why.rest);
+  if (answers_.reasons.examples == 0) return;
+  for (const auto& example : answers_.reasons.samples->find(sample, found.label, answers_.reasons.examples))
+    out_ << fmt::format("    like the training sample {} (cosine {:.4f})\n", example.row, example.cosine);
 }
 
 void PredictionWriter::write_tsv(const Prediction& prediction) {
@@ -105,8 +107,7 @@ void PredictionWriter::write_json(const shard::Sample& sample, const Prediction&
     Json entry = {{"label", found.label}, {"score", found.score}};
     if (names_) entry["name"] = found.name;
     if (probabilities_) entry["probability"] = found.probability;
-    if (answers_.reasons > 0)
-      entry["because"] = reasons_json(shard::explain(model_, sample, found.label), answers_.reasons);
+    if (answers_.reasons.features > 0) entry["because"] = reasons_json(model_, sample, found.label, answers_.reasons);
     labels.push_back(std::move(entry));
   }
   out_ << Json{{"sample", sample_}, {"labels", std::move(labels)}}.dump(-1, ' ', false,

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/cli/model/answers.h"
 #include "shard/inference/model.h"
 
 namespace modelet::cli {
@@ -28,7 +29,7 @@ struct WrittenAnswers {
   PredictionFormat format = PredictionFormat::kText;
   size_t k = 5;                     // labels of a sample, at most
   std::optional<double> threshold;  // as for keep_above()
-  size_t reasons = 0;               // features that explain each label; not in tsv
+  WantedReasons reasons = {};       // not in tsv
 };
 
 class PredictionWriter {

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -39,6 +41,14 @@ shard::Dataset load_without_quotes(const Load& load) {
   }
 }
 
+std::optional<shard::Dataset> training_data(const shard::Model& model) {
+  Reporter reporter(false);
+  std::optional<shard::Dataset> data =
+      shard::training_data_of(model, report_preparing(reporter, model.experiment().data.train));
+  reporter.clear_progress();
+  return data;
+}
+
 struct HeldOut {
   shard::Dataset data;
   std::vector<uint32_t> rows;
@@ -52,22 +62,13 @@ HeldOut held_out(const shard::Model& model, const std::string& labelled) {
     return found;
   }
   const Experiment::Data& of_run = model.experiment().data;
-  if (of_run.validation > 0 && is_here(of_run.train)) {
-    Reporter reporter(false);
-    HeldOut found{load_without_quotes([&] {
-                    return shard::load_training_data(of_run.train, of_run.normalize,
-                                                     encoding_of(model.experiment()), {},
-                                                     report_preparing(reporter, of_run.train));
-                  }),
-                  {},
-                  "the samples of " + of_run.train + " that training held out"};
-    reporter.clear_progress();
-    // With other samples, or in another order, the held-out rows would be different ones.
-    if (found.data.fingerprint() == model.shape().fingerprint) {
-      found.rows =
-          shard::split_rows(found.data.rows(), of_run.validation, model.experiment().train.seed).validation;
-      return found;
-    }
+  // With other samples, or in another order, the held-out rows would be different ones.
+  std::optional<shard::Dataset> train;
+  if (of_run.validation > 0) train = training_data(model);
+  if (train) {
+    HeldOut found{std::move(*train), {}, "the samples of " + of_run.train + " that training held out"};
+    found.rows = shard::split_rows(found.data.rows(), of_run.validation, model.experiment().train.seed).validation;
+    return found;
   }
   HeldOut found{
       test_data(model,
@@ -80,6 +81,15 @@ HeldOut held_out(const shard::Model& model, const std::string& labelled) {
 }
 
 }  // namespace
+
+std::unique_ptr<const shard::NearestSamples> nearest_samples(const shard::Model& model) {
+  std::optional<shard::Dataset> data = training_data(model);
+  if (!data)
+    throw UsageError(fmt::format("--examples: {}: there is no such file here, or it has other samples than those that the model "
+                                 "was trained on",
+                                 model.experiment().data.train));
+  return std::make_unique<const shard::NearestSamples>(std::move(*data));
+}
 
 shard::Dataset load_samples(const shard::Model& model, const std::string& path) {
   Reporter reporter(false);

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "shard/data/store/dataset.h"
 #include "shard/inference/model.h"
+#include "shard/inference/nearest_samples.h"
 
 namespace modelet::cli {
 
@@ -18,6 +20,9 @@ shard::Dataset load_samples(const shard::Model& model, const std::string& path);
 // The test data of the run, where its experiment says that it is. UsageError, followed by `advice`, unless
 // these are the samples with which the run was tested.
 shard::Dataset test_data(const shard::Model& model, const std::string& advice);
+
+// The training samples of the run, for explanations. UsageError unless they are there.
+std::unique_ptr<const shard::NearestSamples> nearest_samples(const shard::Model& model);
 
 // Calibrates the model's probabilities on the file `labelled`, if given. Otherwise takes the calibration beside the
 // checkpoint, if there is one. Otherwise fits it on the samples that the run held out for validation, or else on its

@@ -14,7 +14,7 @@ namespace {
 std::shared_ptr<const ServedModel> load_served(const ServedModelOptions& options) {
   // Not make_shared: a model cannot be moved.
   const std::shared_ptr<ServedModel> served(
-      new ServedModel{agent::load_model(options.run, options.threads, options.labels), {}});
+      new ServedModel{agent::load_model(options.run, options.threads, options.labels), {}, nullptr});
   shard::Model* const model = &served->model;
   if (options.sparse)
     model->prepare_sparse(
@@ -34,6 +34,7 @@ std::shared_ptr<const ServedModel> load_served(const ServedModelOptions& options
       log_warning("answers have no probabilities: {}", error.what());
     }
   }
+  if (options.examples > 0) served->samples = nearest_samples(*model);
   for (const auto& [name, file] : options.subsets) served->subsets.emplace(name, model->read_label_set(file));
   model->predict(shard::Sample{}, 1, mode);  // warms up
   return served;
@@ -100,6 +101,7 @@ void ModelHolder::work() {
 }
 
 void ModelHolder::look() {
+  const std::lock_guard alone(looking_);
   const std::shared_ptr<const shard::Model> old = model();
   std::filesystem::path folder;
   try {

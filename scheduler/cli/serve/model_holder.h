@@ -15,6 +15,7 @@
 
 #include "base/system/clock.h"
 #include "shard/inference/model.h"
+#include "shard/inference/nearest_samples.h"
 
 namespace modelet::cli {
 
@@ -23,6 +24,7 @@ struct ServedModelOptions {
   std::string labels;     // names of the labels; empty: as shard::Model finds them
   bool sparse = false;    // prepare sparse scoring
   std::string queries;    // on which it is tuned; empty: the test data of the run
+  size_t examples = 0;    // training samples that explain an answer
   bool proba = true;      // answer with probabilities, if they can be calibrated
   std::string calibrate;  // labelled samples for the calibration; empty: as calibrate() finds them
   uint32_t threads = 0;   // for loading
@@ -34,6 +36,7 @@ struct ServedModelOptions {
 struct ServedModel {
   shard::Model model;
   std::map<std::string, shard::LabelSet, std::less<>> subsets;
+  std::unique_ptr<const shard::NearestSamples> samples;  // of the training, for examples; null: there are none
 };
 
 class ModelHolder {
@@ -47,7 +50,10 @@ class ModelHolder {
   // Any thread.
   std::shared_ptr<const ServedModel> served() const;
   std::shared_ptr<const shard::Model> model() const;  // of the same
+  size_t examples() const { return options_.examples; }
   void look_now();
+  // As look_now(), but returns when what there is is served.
+  void look();
   // From here on no model is loaded. Returns whether one is being loaded right now: the destructor waits for it,
   // which may take minutes.
   bool stop();
@@ -58,10 +64,10 @@ class ModelHolder {
 
  private:
   void work();
-  void look();
 
   const ServedModelOptions options_;
   const Seconds every_;
+  std::mutex looking_;  // one look at a time; taken before the other
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<const ServedModel> served_;

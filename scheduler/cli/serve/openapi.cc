@@ -174,7 +174,16 @@ constexpr const char* kDescription = R"({
             }
           },
           "other_features": {"type": "number", "description": "The shares of the sample's other features together"},
-          "rest": {"type": "number", "description": "What the label has without any feature"}
+          "rest": {"type": "number", "description": "What the label has without any feature"},
+          "examples": {
+            "type": "array",
+            "description": "Training samples with the label that are most like the sample, if the server was started with --examples",
+            "items": {
+              "type": "object",
+              "required": ["sample", "cosine"],
+              "properties": {"sample": {"type": "integer"}, "cosine": {"type": "number"}}
+            }
+          }
         }
       },
       "Labels": {"type": "array", "items": {"$ref": "#/components/schemas/Label"}},
@@ -213,12 +222,59 @@ constexpr const char* kDescription = R"({
   }
 })";
 
+struct LabelChange {
+  const char *name, *summary, *body;  // the schema of the body
+};
+constexpr LabelChange kLabelChanges[] = {
+    {"add", "Add labels that the model does not have",
+     R"({"type": "object", "required": ["samples"], "additionalProperties": false, "properties": {
+         "samples": {"$ref": "#/components/schemas/LabelledSamples"},
+         "names": {"type": "array", "items": {"type": "string"}, "description": "Of new labels, for XMC text whose labels have names"},
+         "fit": {"type": "boolean", "default": true, "description": "false: new labels are known by their mean sample only"}}})"},
+    {"learn", "Correct labels that the model has",
+     R"({"type": "object", "required": ["samples"], "additionalProperties": false,
+         "properties": {"samples": {"$ref": "#/components/schemas/LabelledSamples"}}})"},
+    {"remove", "Remove labels, which are never again answers",
+     R"({"type": "object", "required": ["labels"], "additionalProperties": false, "properties": {
+         "labels": {"type": "array", "minItems": 1, "items": {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}}}})"},
+    {"rename", "Give a label another name",
+     R"({"type": "object", "required": ["label", "to"], "additionalProperties": false,
+         "properties": {"label": {"type": "string"}, "to": {"type": "string"}}})"},
+};
+
+void add_label_paths(nlohmann::ordered_json& description) {
+  using Json = nlohmann::ordered_json;
+  const auto reference = [](const char* to) { return Json{{"$ref", to}}; };
+  for (const LabelChange& change : kLabelChanges) {
+    Json responses = {{"200", {{"description", "The change is made, and the changed model is served"},
+                               {"content", {{"application/json", {{"schema", reference("#/components/schemas/ChangedLabels")}}}}}}}};
+    for (const char* status : {"400", "401", "403", "405", "408", "413", "415", "431", "500", "503"})
+      responses[status] = reference("#/components/responses/Error");
+    Json action = {{"name", "X-Modelet-Action"}, {"in", "header"}, {"required", true}, {"schema", {{"type", "string"}}}};
+    description["paths"]["/v1/labels/" + std::string(change.name)]["post"] = {
+        {"operationId", std::string(change.name) + "_labels"},
+        {"summary", change.summary},
+        {"parameters", Json::array({std::move(action)})},
+        {"requestBody", {{"required", true}, {"content", {{"application/json", {{"schema", Json::parse(change.body)}}}}}}},
+        {"responses", std::move(responses)}};
+  }
+  Json& schemas = description["components"]["schemas"];
+  schemas["LabelledSamples"] = Json::parse(R"({"oneOf": [
+      {"type": "string", "description": "Text as that of the training data, with labels"},
+      {"type": "array", "items": {"type": "object"}, "description": "Columns and their values, labels included, for models of tables"}]})");
+  schemas["ChangedLabels"] = Json::parse(R"({"type": "object", "required": ["what", "checkpoint", "changed", "labels", "step"], "properties": {
+      "event": {"type": "string"}, "what": {"type": "string"}, "checkpoint": {"type": "string"}, "changed": {"type": "integer"},
+      "labels": {"type": "integer", "description": "That the model has now"}, "samples": {"type": "integer"},
+      "background": {"type": "integer"}, "step": {"type": "integer", "description": "Of the model that answers from now on"}}})");
+}
+
 }  // namespace
 
-std::string openapi_text(const RequestLimits& limits, bool token) {
+std::string openapi_text(const RequestLimits& limits, bool token, bool change_labels) {
   using Json = nlohmann::ordered_json;
   Json description = Json::parse(kDescription);
   description["info"]["version"] = kVersion;
+  if (change_labels) add_label_paths(description);
   auto& question = description["components"]["schemas"]["Question"]["properties"];
   question["k"]["maximum"] = limits.k;
   question["samples"]["maxItems"] = limits.samples;

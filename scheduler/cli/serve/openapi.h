@@ -7,7 +7,7 @@
 
 namespace modelet::cli {
 
-// Returns JSON. `token`: whether requests must bring a token.
-std::string openapi_text(const RequestLimits& limits, bool token);
+// Returns JSON. `token`: whether requests must bring a token. `change_labels`: whether there are LabelRoutes.
+std::string openapi_text(const RequestLimits& limits, bool token, bool change_labels);
 
 }  // namespace modelet::cli

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "base/system/wake_event.h"
 #include "comm/http/server.h"
 #include "node_agent/machine/capacity.h"
+#include "scheduler/cli/serve/label_routes.h"
 #include "scheduler/cli/serve/model_holder.h"
 #include "scheduler/cli/serve/service.h"
 
@@ -31,7 +33,7 @@ struct ServeOptions {
   comm::http::ServerOptions http{.threads = 0};
   double reload_seconds = 10;
   std::string token_file, endpoint_file;
-  bool no_probabilities = false;
+  bool no_probabilities = false, change_labels = false;
 };
 
 // While it lives, SIGTERM and SIGINT end wait(). SIGHUP looks for a newer checkpoint.
@@ -73,7 +75,12 @@ void serve(ServeOptions options) {
   options.model.threads = options.http.threads;
   ModelHolder models(options.model, Seconds(options.reload_seconds));
   comm::http::Router router(std::move(tokens));
-  const Service service(models, options.limits, router);
+  const Service service(models, options.limits, options.change_labels, router);
+  std::optional<LabelRoutes> labels;
+  if (options.change_labels) {
+    labels.emplace(options.model.run, options.http.threads, models, router);
+    ++options.http.others;  // a change takes its time
+  }
   comm::http::Server server(router, options.http);
   {
     Signals signals;
@@ -140,6 +147,12 @@ void add_serve_verb(CLI::App& app) {
           "NAME=FILE: labels, one a line, among which requests may choose by \"among\": \"NAME\"; read again with each "
           "model; may be repeated")
       ->allow_extra_args(false);
+  verb.add_option("--examples", options->model.examples,
+                  "training samples that an explanation names for each label; reads the training data")
+      ->check(CLI::Range(size_t{0}, size_t{100}))
+      ->capture_default_str();
+  verb.add_flag("--change-labels", options->change_labels,
+                "requests may add, correct, remove and rename labels of the run (POST /v1/labels/...)");
   verb.add_option("--reload-seconds", options->reload_seconds,
                   "between two looks for a newer checkpoint; 0: only after SIGHUP")
       ->check(number_between(0.0, 1e6))
@@ -181,7 +194,7 @@ void add_serve_verb(CLI::App& app) {
       "  curl -s 127.0.0.1:8080/v1/predict -H 'Content-Type: application/json' -d '{\"text\": \"some words\", \"k\": 3}'\n"
       "  modelet serve runs/amazon --sparse --queries test.mlt --threads 2\n"
       "  modelet serve runs/sections --listen 0.0.0.0:8080 --token-file token\n"
-      "  modelet serve runs/products --subset in-stock=in-stock.txt\n"
+      "  modelet serve runs/products --subset in-stock=in-stock.txt --change-labels\n"
       "docs/serving.md has the requests and responses. SIGHUP looks for a newer checkpoint at once; SIGTERM and Ctrl-C end it "
       "when the requests in progress are answered.");
   verb.callback([options] { serve(*options); });

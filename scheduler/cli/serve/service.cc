@@ -13,7 +13,6 @@
 #include "base/version.h"
 #include "scheduler/cli/model/answers.h"
 #include "scheduler/cli/serve/openapi.h"
-#include "shard/inference/explanation.h"
 
 namespace modelet::cli {
 namespace {
@@ -54,7 +53,7 @@ const shard::LabelSet* among_of(const PredictRequest& request, const ServedModel
 }
 
 Json labels_of(const Query& query, const PredictRequest& request, shard::SearchMode mode,
-               const shard::LabelSet* among, const shard::Model& model) {
+               const shard::LabelSet* among, const shard::Model& model, const WantedReasons& reasons) {
   const auto reader = reader_of(query, model.query_encoder());
   shard::Sample sample;
   if (!reader->next(sample)) throw FormatError(query.where + ": there is no sample in it");
@@ -69,8 +68,7 @@ Json labels_of(const Query& query, const PredictRequest& request, shard::SearchM
     if (!model.label_names().empty()) entry["name"] = each.name;
     entry["score"] = each.score;
     if (model.calibration()) entry["probability"] = each.probability;
-    if (request.reasons > 0)
-      entry["because"] = reasons_json(shard::explain(model, sample, each.label), request.reasons);
+    if (reasons.features > 0) entry["because"] = reasons_json(model, sample, each.label, reasons);
     labels.push_back(std::move(entry));
   }
   return labels;
@@ -78,7 +76,7 @@ Json labels_of(const Query& query, const PredictRequest& request, shard::SearchM
 
 }  // namespace
 
-Service::Service(const ModelHolder& models, RequestLimits limits, comm::http::Router& router)
+Service::Service(const ModelHolder& models, RequestLimits limits, bool change_labels, comm::http::Router& router)
     : models_(models), limits_(limits) {
   router.add({.method = "POST",
               .path = "/v1/predict",
@@ -88,7 +86,7 @@ Service::Service(const ModelHolder& models, RequestLimits limits, comm::http::Ro
   router.add({.method = "GET", .path = "/v1/model", .handler = [this](const Request&) { return model(); }});
   router.add({.method = "GET",
               .path = "/openapi.json",
-              .handler = [text = openapi_text(limits, router.has_token())](const Request&) {
+              .handler = [text = openapi_text(limits, router.has_token(), change_labels)](const Request&) {
                 return Response{.body = text};
               }});
   router.add_metrics([this](comm::http::MetricsText& text) { write_metrics(text); });
@@ -105,9 +103,10 @@ Response Service::predict(const Request& request) {
   const auto mode = sparse ? shard::SearchMode::kSparse : shard::SearchMode::kDense;
   std::optional<shard::LabelSet> own;
   const shard::LabelSet* const among = among_of(parsed, *served, own);
+  const WantedReasons reasons{parsed.reasons, models_.examples(), served->samples.get()};
   Json predictions = Json::array();
   for (const Query& query : parsed.queries)
-    predictions.push_back({{"labels", labels_of(query, parsed, mode, among, *model)}});
+    predictions.push_back({{"labels", labels_of(query, parsed, mode, among, *model, reasons)}});
   samples_ += predictions.size();
   Json answer = {{"step", model->step()}};
   if (parsed.single)

@@ -22,7 +22,6 @@ namespace modelet::cli {
 namespace {
 
 using agent::ChangedLabels;
-using nlohmann::json;
 
 struct LabelsOptions {
   std::string run, samples, names, background, from, to;
@@ -33,8 +32,7 @@ struct LabelsOptions {
 
 void print_change(const LabelsOptions& options, const char* what, const ChangedLabels& changed) {
   if (options.json)
-    return print_line(json{{"event", "labels"}, {"what", what}, {"checkpoint", changed.checkpoint.string()}, {"changed", changed.changed},
-                           {"labels", changed.labels}, {"samples", changed.samples}, {"background", changed.background}});
+    return print_line(agent::to_json(changed, what));
   std::cout << fmt::format("{} {} label{}; the model of {} labels is in {}\n", what, changed.changed, changed.changed == 1 ? "" : "s",
                            changed.labels, changed.checkpoint.string());
 }

@@ -40,7 +40,8 @@ struct ModelOptions {
   std::vector<size_t> ks;
   std::vector<std::string> metrics;  // empty: all
   std::vector<float> propensity;     // A, B; empty: the experiment's
-  size_t k = 5, limit = 0, reasons = 0;
+  size_t k = 5, limit = 0;
+  WantedReasons reasons;
   std::optional<double> threshold;
   uint32_t threads = 0;
   PredictionFormat format = PredictionFormat::kText;
@@ -177,11 +178,14 @@ void predict(const ModelOptions& options) {
   note_missing_names(model, note);
   if (options.proba) calibrate(model, options.calibrate, input.mode(), note);
   const PredictionFormat format = options.json ? PredictionFormat::kJson : options.format;
-  if (options.reasons > 0 && format == PredictionFormat::kTsv)
+  if (options.reasons.features > 0 && format == PredictionFormat::kTsv)
     throw UsageError("--explain: reasons do not fit into a table; use --format text or json");
-  PredictionWriter writer(
-      std::cout, model,
-      {.format = format, .k = options.k, .threshold = options.threshold, .reasons = options.reasons});
+  WantedReasons reasons = options.reasons;
+  std::unique_ptr<const shard::NearestSamples> samples;
+  if (reasons.examples > 0) samples = nearest_samples(model);
+  reasons.samples = samples.get();
+  PredictionWriter writer(std::cout, model,
+                          {.format = format, .k = options.k, .threshold = options.threshold, .reasons = reasons});
   const bool waited_for = shard::is_stream(options.data);
   input.predict(model.depth(options.k), [&](const shard::Batch& batch, const shard::TopK& best) {
     writer.write(batch, best);
@@ -360,10 +364,15 @@ void add_model_verbs(CLI::App& app) {
                           "leave out labels below this score, or with --proba below this probability");
   predict_verb
       .add_option(
-          "--explain", predict_options->reasons,
+          "--explain", predict_options->reasons.features,
           "say of each label which features speak for and against it, so many of them; all parts add up to the "
           "score")
       ->check(CLI::Range(1, 1000));
+  predict_verb
+      .add_option("--examples", predict_options->reasons.examples,
+                  "with --explain: so many training samples that have the label and are most like the sample")
+      ->check(CLI::Range(1, 1000))
+      ->needs("--explain");
   predict_verb.add_option("--limit", predict_options->limit, "only the first samples; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

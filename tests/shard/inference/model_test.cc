@@ -14,6 +14,7 @@
 #include "base/system/file.h"
 #include "shard/data/batch/split.h"
 #include "shard/inference/explanation.h"
+#include "shard/inference/nearest_samples.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/gemm.h"
 #include "shard/kernels/row_dots.h"
@@ -278,6 +279,37 @@ TEST_F(ModelTest, ExplainsScoresByTheirParts) {
       }
     }
   }
+}
+
+// Those with the label whose features have the largest cosines, and none without a common feature.
+TEST_F(ModelTest, NearestSamplesAreThoseOfBruteForce) {
+  const NearestSamples samples(Dataset::open(experiment_.data.test));
+  const auto cosine = [](const Sample& one, const Sample& two) {
+    double product = 0, a = 0, b = 0;
+    for (size_t i = 0; i < one.features.size(); ++i)
+      for (size_t j = 0; j < two.features.size(); ++j)
+        if (one.features[i] == two.features[j]) product += double{one.values[i]} * two.values[j];
+    for (const float value : one.values) a += double{value} * value;
+    for (const float value : two.values) b += double{value} * value;
+    return product / std::sqrt(a * b);
+  };
+  size_t all = 0;
+  for (size_t s = 0; s < 20; ++s) {
+    const Sample sample = data_.sample(s);
+    const uint32_t label = data_.sample(s / 2).labels.front();
+    std::vector<std::pair<double, uint32_t>> expected;
+    for (uint32_t row = 0; row < data_.rows(); ++row)
+      if (std::ranges::count(data_.sample(row).labels, label) > 0)
+        if (const double found = cosine(sample, data_.sample(row)); found > 0) expected.emplace_back(-found, row);
+    std::ranges::sort(expected);
+    const auto found = samples.find(sample, label, 3);
+    ASSERT_EQ(found.size(), std::min<size_t>(3, expected.size()));
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i].cosine, -expected[i].first, 1e-6);
+    all += found.size();
+  }
+  EXPECT_GT(all, 20u);
+  EXPECT_TRUE(samples.find({}, 0, 3).empty());
+  EXPECT_TRUE(samples.find(data_.sample(0), kLabels, 3).empty()) << "a label that came later";
 }
 
 // A small change of a feature's value changes the score by the change times the feature's factor, which is its share
