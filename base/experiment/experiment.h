@@ -85,7 +85,9 @@ struct Experiment {
     float rare_trust = 1;      // when scoring: trust in the logit of a label with one training sample
     float classifiers = 0;     // when scoring: weight of the margins of linear classifiers; 0: there are none
     uint32_t centroid_pairs = 0;  // pairs kept for a label, those with the largest sums; 0: all
-    bool exclude_own = false;     // features and labels are the same items; a sample's features are not its labels
+    // Features and labels are the same items (shard/data/pairs/own_items.h).
+    bool exclude_own = false;  // a sample's features are never its labels
+    float own_weight = 0;      // they often are: weight of an item's value in its own logit
     // Towers: networks of their own for blocks of labels (base/experiment/towers.h).
     uint32_t towers = 1;     // of each division
     uint32_t divisions = 1;  // of the labels into towers, side by side; a label's logits are averaged

@@ -274,6 +274,12 @@ constexpr Field kModel[] = {
          "features and labels are the same items with the same numbers (for example: given some of a customer's "
          "items, predict the others), and no sample has an item as both: a label that is among a sample's features, "
          "whose values must be positive, is never predicted; needs centroids"},
+    {.key = "model.own_weight",
+     .target = at<&E::model, &E::Model::own_weight>,
+     .meaning = "features and labels are the same items with the same numbers, and a sample often has an item as both, as "
+                "in sessions: the logit of a label that is among a sample's features gets this multiple of the feature's "
+                "value; needs centroids; 0: none",
+     .high = 100},
     {.key = "model.towers",
      .target = at<&E::model, &E::Model::towers>,
      .unit = "networks",

@@ -183,6 +183,10 @@ class Parser {
           "rare_trust = 1");
     if (model.exclude_own && !model.centroids)
       fail("model.exclude_own", "is a part of the direct path; set model.centroids = true");
+    if (model.own_weight > 0 && !model.centroids)
+      fail("model.own_weight", "is a part of the direct path; set model.centroids = true");
+    if (model.own_weight > 0 && model.exclude_own)
+      fail("model.own_weight", "favours what model.exclude_own excludes; set one of them");
     if (model.centroids && experiment_.sampling.mode == SamplingMode::kLshPerSample)
       fail("model.centroids",
            "needs an active set that the batch shares; sampling.mode is lsh_per_sample: set lsh, uniform or full");

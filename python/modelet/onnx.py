@@ -46,7 +46,7 @@ class Described(Protocol):
     def pairs(self) -> Pairs | None: ...
 
 
-_TERMS = {"network", "centroids", "classifiers", "exclusion"}  # of scores: all but the network are in pairs()
+_TERMS = {"network", "centroids", "classifiers", "own items"}  # of scores: all but the network are in pairs()
 _OPSET = 18  # ScatterND with "add", as ScatterElements
 _SMALLEST_LENGTH = 1e-36  # of a row; a shorter one counts as zero (shard/data/read/sample.h)
 _LARGEST_DENSE = 1 << 28  # elements of the direct path as a matrix

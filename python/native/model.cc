@@ -8,7 +8,7 @@
 #include "node_agent/machine/capacity.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
-#include "shard/data/pairs/exclusion.h"
+#include "shard/data/pairs/own_items.h"
 #include "shard/data/store/dataset.h"
 #include "shard/inference/explanation.h"
 
@@ -333,7 +333,8 @@ nb::object Model::pairs() const {
         values.resize(pairs.features(r).size());
         scoring.pair_values({m, r}, values);
         for (size_t i = 0; i < values.size(); ++i) add(pairs.features(r)[i], values[i], 0);
-        if (scoring.settings().exclude_own && label < this->features()) add(label, 0, shard::kOwnWeight);
+        if (scoring.settings().own_weight != 0 && label < this->features())
+          add(label, 0, scoring.settings().own_weight);
       }
     }
   }

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "shard/data/pairs/exclusion.h"
+#include "shard/data/pairs/own_items.h"
 #include "shard/data/read/sample.h"
 #include "shard/modelet/modelet.h"
 
@@ -113,12 +113,12 @@ class TowerShares {
               double{sample_.values[f]} * inverse * values[static_cast<size_t>(found - known.begin())];
       }
     }
-    if (!scoring_.settings().exclude_own) return;
+    if (scoring_.settings().own_weight == 0) return;
     const uint32_t own = scoring_.spread().label(static_cast<uint32_t>(modelet.spec().begin + row_.row));
     const auto found = std::ranges::lower_bound(sample_.features, own);
     if (found == sample_.features.end() || *found != own) return;
     const auto f = static_cast<size_t>(found - sample_.features.begin());
-    shares_[f] += double{kOwnWeight} * sample_.values[f];
+    shares_[f] += double{scoring_.settings().own_weight} * sample_.values[f];
   }
 
   const Network& network_;

@@ -44,6 +44,7 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"model.centroids", then.model.centroids == now.model.centroids},
       {"model.classifiers", (then.model.classifiers > 0) == (now.model.classifiers > 0)},
       {"model.exclude_own", then.model.exclude_own == now.model.exclude_own},
+      {"model.own_weight", then.model.own_weight == now.model.own_weight},
       {"model.centroid_pairs", then.model.centroid_pairs == now.model.centroid_pairs},
       {"data.validation", then.data.validation == now.data.validation, true},
       {"train.metric", now.data.validation == 0 ||

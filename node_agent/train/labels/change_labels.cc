@@ -225,8 +225,11 @@ nlohmann::json to_json(const ChangedLabels& changed, std::string_view what) {
 ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const AddOptions& options) {
   ChangedRun run(path, options);
   const uint64_t known = run.shape().labels;
-  if (run.experiment().model.exclude_own)
-    throw UsageError("features and labels of this model are the same items (model.exclude_own), and it gets no more of them");
+  for (const auto& [key, set] : {std::pair("exclude_own", run.experiment().model.exclude_own),
+                                 std::pair("own_weight", run.experiment().model.own_weight > 0)})
+    if (set)
+      throw UsageError(std::string("features and labels of this model are the same items (model.") + key +
+                       "), and it gets no more of them");
   std::vector<std::string> names;
   std::vector<std::byte> encoder;
   if (!run.encoder().empty()) {

@@ -16,8 +16,8 @@ constexpr double kUnitLength = 0.01;  // texts round values to four digits
 constexpr uint32_t kRareSamples = 2;         // samples
 constexpr uint32_t kOftenSamples = 100;      // samples
 
-// Finds out whether labels avoid the feature with their own number. They do if a feature means that the
-// sample has an item, and a label means that it has another one. If the numbers were unrelated, a sample
+// Finds out whether labels avoid the feature with their own number, or come with it. They do if features and labels are
+// the same items, which a sample never has as both, or often. If the numbers were unrelated, a sample
 // would have both now and then. One number alone says little about this, so all are counted together.
 class OwnNumbers {
  public:
@@ -30,6 +30,7 @@ class OwnNumbers {
         ++seen_[feature].as_feature;
         seen_[feature].row = rows_;
       }
+    labels_ += sample.labels.size();
     for (const uint32_t label : sample.labels)
       if (label < seen_.size()) {
         ++seen_[label].as_label;
@@ -37,20 +38,30 @@ class OwnNumbers {
       }
   }
   bool apart() const {
-    constexpr double kMostOfOne = 1, kEnough = 30, kNever = 0.01;
-    double expected = 0;
-    for (const Seen& item : seen_)
-      expected += std::min(kMostOfOne, item.as_feature * item.as_label / static_cast<double>(rows_));
-    return expected >= kEnough && static_cast<double>(together_) <= kNever * expected;
+    constexpr double kEnough = 30, kNever = 0.01;
+    return expected() >= kEnough && static_cast<double>(together_) <= kNever * expected();
+  }
+  // The share of the labels that are features of their samples, if that is no chance.
+  double share() const {
+    constexpr double kMany = 10, kEnough = 30;  // of what chance would bring; labels
+    const auto together = static_cast<double>(together_);
+    return together >= kEnough && together >= kMany * expected() ? together / static_cast<double>(labels_) : 0;
   }
 
  private:
+  double expected() const {  // labels that are features of their samples by chance
+    constexpr double kMostOfOne = 1;
+    double expected = 0;
+    for (const Seen& item : seen_)
+      expected += std::min(kMostOfOne, item.as_feature * item.as_label / static_cast<double>(rows_));
+    return expected;
+  }
   struct Seen {
     double as_feature = 0, as_label = 0;
     size_t row = 0;  // the last row with the feature
   };
   std::vector<Seen> seen_;
-  size_t rows_ = 0, together_ = 0;
+  size_t rows_ = 0, labels_ = 0, together_ = 0;
 };
 
 // model.exclude_own takes only a positive value for an item that the sample has.
@@ -100,6 +111,7 @@ DataFacts measure_facts(const shard::Dataset& train) {
   facts.top_share = top / rows;
   if (facts.smallest > facts.largest) facts.smallest = facts.largest = 0;
   facts.own_excluded = own.apart() && all_positive(train);
+  facts.own_share = own.share();
   facts.one_value = facts.smallest == facts.largest;
   return facts;
 }
@@ -128,6 +140,7 @@ nlohmann::json to_json(const DataFacts& facts) {
           {"largest", facts.largest},
           {"unit_rows", facts.unit_rows},
           {"own_excluded", facts.own_excluded},
+          {"own_share", facts.own_share},
           {"one_value", facts.one_value}};
 }
 

@@ -24,6 +24,9 @@ struct DataFacts {
   // Features and labels with the same number are the same item, and a sample's features are never among its
   // labels.
   bool own_excluded = false;
+  // The share of a sample's labels that are among its features, if features and labels with the same number are the
+  // same item; 0 if they are not.
+  double own_share = 0;
   bool one_value = false;  // all values are equal: a feature is there or not
 
   // Whether a sample has most of the features, which then are measurements rather than words or items.

@@ -462,6 +462,7 @@ GivenKeys keys_of(const std::map<std::string, std::string>& values, std::vector<
     const char *key, *value;
   };
   constexpr Implied kImplied[] = {{"model.exclude_own", "false", "model.centroids", "true"},
+                                  {"model.own_weight", "0", "model.centroids", "true"},
                                   {"model.rare_trust", "1", "model.loss", "sigmoid"},
                                   {"model.towers", "1", "model.loss", "sigmoid"}};
   GivenKeys given;

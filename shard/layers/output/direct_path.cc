@@ -6,7 +6,7 @@
 
 #include "base/array/padding.h"
 #include "base/error.h"
-#include "shard/data/pairs/exclusion.h"
+#include "shard/data/pairs/own_items.h"
 #include "shard/kernels/elementwise.h"
 
 namespace modelet::shard {
@@ -35,7 +35,7 @@ void DirectPath::assign(const Active& active) {
   for (const Modelet* modelet : modelets_)
     feature_count = std::max(feature_count, modelet->direct()->pairs.feature_count());
   MODELET_CHECK(feature_count > 0, "build_pairs() first");
-  features_.assign(*active.batch, feature_count, options_.input_dropout, options_.exclude_own);
+  features_.assign(*active.batch, feature_count, options_.input_dropout, options_.own_weight != 0);
   const size_t neurons = active.neurons.size();
   classes_.resize(neurons);
   for (size_t a = 0; a < neurons; ++a)
@@ -89,23 +89,23 @@ DirectPath::OwnCosine DirectPath::own_cosine(const Target& target, size_t lane,
           none.frequency_class};
 }
 
-void DirectPath::exclude(size_t a, SampleRange range, float* logits) const {
+void DirectPath::add_own_items(size_t a, SampleRange range, float* logits) const {
   const ActiveNeuron neuron = active_.neurons[a];
   const auto own = active_.targets.subspan(active_.offsets[a], active_.offsets[a + 1] - active_.offsets[a]);
   const size_t place = modelets_[neuron.modelet]->spec().begin + neuron.row;
-  for_each_excluded(features_, spread_.label(static_cast<uint32_t>(place)),
-                    [&](uint32_t sample, float added) {
-                      if (sample < range.begin || sample >= range.end) return;
-                      if (!std::ranges::binary_search(own, sample, {}, &Target::sample))
-                        logits[sample - range.begin] += added;
-                    });
+  const bool excluded = options_.own_weight < 0;
+  for_each_owner(features_, spread_.label(static_cast<uint32_t>(place)), [&](uint32_t sample, float value) {
+    if (sample < range.begin || sample >= range.end) return;
+    if (excluded && std::ranges::binary_search(own, sample, {}, &Target::sample)) return;
+    logits[sample - range.begin] += options_.own_weight * value;
+  });
 }
 
 void DirectPath::add_logits(const ActiveRange& piece, SampleRange range, float* logits) const {
   for (size_t i = 0; i < piece.count; ++i) {
     const size_t a = piece.first + i;
     float* const row = logits + i * columns_;
-    if (options_.exclude_own) exclude(a, range, row);
+    if (options_.own_weight != 0) add_own_items(a, range, row);
     kernels::axpy(scales_[classes_[a]], cosines_.data() + a * columns_ + range.begin, row, range.columns());
     for (size_t t = active_.offsets[a]; t < active_.offsets[a + 1]; ++t)
       if (const uint32_t sample = active_.targets[t].sample; sample >= range.begin && sample < range.end)

@@ -1,5 +1,5 @@
 // DirectPath: the terms of the logits that bypass the hidden layers, centroids (shard/data/pairs/pairs.h) and
-// the exclusion of a sample's own items (shard/data/pairs/exclusion.h), within a step of the shared output layer.
+// the fixed weight of a sample's own items (shard/data/pairs/own_items.h), within a step of the shared output layer.
 // It computes what they add to the logits of the active neurons, and trains the centroids' scales.
 // (shard/layers/scoring/terms.cc has what they add when labels are scored.)
 //
@@ -89,7 +89,7 @@ class DirectPath {
   const Pairs& pairs_of(size_t a) const { return modelets_[active_.neurons[a].modelet]->direct()->pairs; }
   void compute_cosines(const ActiveRange& piece);
   void compute_cosines(size_t first, size_t count, PairLanes& lanes);
-  void exclude(size_t a, SampleRange range, float* logits) const;
+  void add_own_items(size_t a, SampleRange range, float* logits) const;
   OwnCosine own_cosine(const Target& target, size_t lane, const PairLanes& lanes) const;
 
   std::vector<Modelet*> modelets_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/experiment/experiment.h"
+#include "shard/data/pairs/own_items.h"
 
 namespace modelet::shard {
 
@@ -12,7 +13,7 @@ struct OutputOptions {
   Precision precision = Precision::kFp32;
   Experiment::Sampling sampling;
   bool direct_path = false;
-  bool exclude_own = false;
+  float own_weight = 0;     // shard/data/pairs/own_items.h
   float input_dropout = 0;  // rate at which a training batch's features were left out
   uint64_t neurons = 0;     // of the whole layer
   uint32_t modelets = 1;    // that it is divided into
@@ -24,7 +25,7 @@ inline OutputOptions output_options(const Experiment& experiment, uint64_t neuro
           .precision = experiment.model.precision,
           .sampling = experiment.sampling,
           .direct_path = experiment.model.centroids,
-          .exclude_own = experiment.model.exclude_own,
+          .own_weight = shard::own_weight(experiment.model),
           .input_dropout = experiment.train.input_dropout,
           .neurons = neurons,
           .modelets = experiment.modelets.output_modelets,

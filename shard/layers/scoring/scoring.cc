@@ -8,6 +8,7 @@
 
 #include "base/array/padding.h"
 #include "base/error.h"
+#include "shard/data/pairs/own_items.h"
 
 namespace modelet::shard {
 
@@ -16,7 +17,7 @@ ScoringSettings scoring_settings(const Experiment& experiment) {
   return {.centroids = model.centroids,
           .centroid_share = model.centroid_share,
           .classifiers = has_classifiers(model) ? model.classifiers : 0,
-          .exclude_own = model.exclude_own,
+          .own_weight = shard::own_weight(model),
           .rare_trust = model.rare_trust,
           .prior = experiment.sampling.prior,
           .sampling = experiment.sampling,

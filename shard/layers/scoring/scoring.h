@@ -35,7 +35,7 @@ struct ScoringSettings {
   bool centroids = false;
   float centroid_share = 1;  // factor of the centroids' scales for rare labels
   float classifiers = 0;     // weight of the margins of linear classifiers; 0: there are none
-  bool exclude_own = false;
+  float own_weight = 0;      // shard/data/pairs/own_items.h
   float rare_trust = 1;  // of a label with one training sample
   float prior = 0;       // share of the logarithm of the chance to be active
   // What that chance follows from.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "shard/data/pairs/exclusion.h"
+#include "shard/data/pairs/own_items.h"
 #include "shard/kernels/gemm.h"
 #include "shard/kernels/row_dots.h"
 #include "shard/layers/scoring/scoring.h"
@@ -154,13 +154,13 @@ class ClassifierTerm final : public ModeletTerm {
   }
 };
 
-// Labels that are among the features of the sample get no chance (shard/data/pairs/exclusion.h).
-class ExclusionTerm final : public ModeletTerm {
+// Labels that are among the features of the sample get no chance, or a better one (shard/data/pairs/own_items.h).
+class OwnItemsTerm final : public ModeletTerm {
  public:
-  ExclusionTerm(std::span<Modelet* const> modelets, const LabelSpread& spread)
-      : ModeletTerm(modelets), spread_(spread) {}
+  OwnItemsTerm(std::span<Modelet* const> modelets, const LabelSpread& spread, float weight)
+      : ModeletTerm(modelets), spread_(spread), weight_(weight) {}
 
-  std::string_view name() const override { return "exclusion"; }
+  std::string_view name() const override { return "own items"; }
   TermNeeds needs() const override { return {features(), true}; }
 
   float logit(const Query& query, LabelRow label) const override {
@@ -168,7 +168,7 @@ class ExclusionTerm final : public ModeletTerm {
     const uint32_t own = this->label(label.modelet, label.row);
     const auto found = std::ranges::lower_bound(features, own);
     return found != features.end() && *found == own
-               ? kOwnWeight * query.sample.values[static_cast<size_t>(found - features.begin())]
+               ? weight_ * query.sample.values[static_cast<size_t>(found - features.begin())]
                : 0;
   }
 
@@ -176,14 +176,15 @@ class ExclusionTerm final : public ModeletTerm {
     const auto& [features, values, labels] = query.sample;
     for (size_t i = 0; i < features.size() && features[i] < spread_.labels(); ++i)
       if (const uint32_t neuron = spread_.neuron(features[i]); neuron != LabelSpread::kNoNeuron)
-        logits[neuron] += kOwnWeight * values[i];
+        logits[neuron] += weight_ * values[i];
   }
 
   void add_logits(const QueryBatch& batch, const LabelRows& labels, TermScratch&,
                   float* logits) const override {
     for (size_t i = 0; i < labels.rows.size(); ++i)
-      for_each_excluded(batch.features(), label(labels.modelet, labels.rows[i]),
-                        [&](uint32_t sample, float added) { logits[i * batch.columns() + sample] += added; });
+      for_each_owner(batch.features(), label(labels.modelet, labels.rows[i]), [&](uint32_t sample, float value) {
+        logits[i * batch.columns() + sample] += weight_ * value;
+      });
   }
 
  private:
@@ -192,6 +193,7 @@ class ExclusionTerm final : public ModeletTerm {
   }
 
   const LabelSpread& spread_;
+  const float weight_;
 };
 
 }  // namespace
@@ -216,7 +218,8 @@ std::vector<std::unique_ptr<Term>> make_terms(std::span<Modelet* const> modelets
   terms.push_back(std::make_unique<NetworkTerm>(modelets));
   if (settings.centroids) terms.push_back(std::make_unique<CentroidTerm>(modelets, settings.centroid_share));
   if (settings.classifiers > 0) terms.push_back(std::make_unique<ClassifierTerm>(modelets));
-  if (settings.exclude_own) terms.push_back(std::make_unique<ExclusionTerm>(modelets, spread));
+  if (settings.own_weight != 0)
+    terms.push_back(std::make_unique<OwnItemsTerm>(modelets, spread, settings.own_weight));
   return terms;
 }
 

@@ -257,6 +257,9 @@ TEST(Experiment, FieldsAreCheckedTogether) {
               HasSubstr("model.classifiers"));
   EXPECT_NO_THROW(parse(kData, {"model.classifiers=1", "model.centroids=true"}));
   EXPECT_NO_THROW(parse(kData, {"model.exclude_own=true", "model.centroids=true"}));
+  EXPECT_THAT(error_of(kData, {"model.own_weight=2"}), HasSubstr("model.centroids = true"));
+  EXPECT_THAT(error_of(kData, {"model.own_weight=2", "model.centroids=true", "model.exclude_own=true"}),
+              HasSubstr("set one of them"));
   EXPECT_THAT(parse(kData, {"csv.text=title"}).csv.text, ::testing::ElementsAre("title"));
   EXPECT_THAT(parse(kData, {"csv.text="}).csv.text, ::testing::IsEmpty());
   EXPECT_THAT(error_of(kData, {"csv.text=title,body"}), HasSubstr("write several as csv.text=["));

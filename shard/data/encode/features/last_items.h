@@ -3,7 +3,7 @@
 //   item                        each of the last sessions.window items: the sum of sessions.decay ^ place
 //   (place + 1) * items + item  the item at each of the last sessions.positions places
 //
-// The first ones have the numbers of the items' labels, as model.exclude_own expects. One thread uses
+// The first ones have the numbers of the items' labels, as model.own_weight and model.exclude_own expect. One thread uses
 // it.
 #pragma once
 

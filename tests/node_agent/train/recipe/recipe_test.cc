@@ -95,7 +95,9 @@ TEST(DataFacts, KnowWhetherLabelsAreNeverAmongTheFeatures) {
     return measure_facts(shard::Dataset::open(prepared));
   };
   EXPECT_TRUE(facts_of(3).own_excluded);
+  EXPECT_EQ(facts_of(3).own_share, 0);
   EXPECT_FALSE(facts_of(2).own_excluded);
+  EXPECT_EQ(facts_of(2).own_share, 0.5) << "one of two labels";
   EXPECT_FALSE(facts_of(3, "-1").own_excluded) << "a weight times this value would favour the item";
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -13,7 +14,7 @@
 #include "base/experiment/partition.h"
 #include "shard/data/batch/dropout.h"
 #include "shard/data/batch/split.h"
-#include "shard/data/pairs/exclusion.h"
+#include "shard/data/pairs/own_items.h"
 #include "shard/data/store/prepared.h"
 #include "shard/inference/evaluation.h"
 #include "shard/layers/network.h"
@@ -359,6 +360,39 @@ TEST_P(DirectPathTest, AnExcludedItemMayBeALabelOfItsSample) {
       .rank_dense({transposed.data(), 16, 16, 16}, 1, shape_.labels, best, &batch);
   EXPECT_THAT(best.labels(0).last(2), ::testing::UnorderedElementsAre(1, 2)) << "predicted it is not";
   EXPECT_LT(best.scores(0)[shape_.labels - 2], -1000);
+}
+
+// In training and in scoring, for labels of the sample and for others.
+TEST_P(DirectPathTest, OwnItemsGetTheirWeight) {
+  PreparedWriter writer(folder_ / "own.mlt", shape_.features, shape_.labels, Normalize::kNone);
+  writer.add(testing::OwnedSample({1, 2}, {0.5f, 2}, {1, 3}).view());
+  writer.finish();
+  const Dataset own = Dataset::open(folder_ / "own.mlt");
+  Batch batch;
+  batch.assign(own, all_rows(1), true);
+  const AlignedVector<float> hidden(16, 0.0f), transposed(16 * 16, 0.0f);
+  std::array<float, 2> of_targets{};
+  std::array<TopK, 2> best;
+  for (const size_t favoured : {0, 1}) {
+    experiment_.model.own_weight = favoured == 0 ? 0 : 3;
+    Network network(experiment_, shape_, partition_, true, pool_);
+    network.initialise();
+    network.build_pairs(own, all_rows(own.rows()));
+    OutputLayer& output = network.output();
+    output.select(batch, {hidden.data(), 1, 16, 16}, 0);
+    output.gather();
+    output.forward({hidden.data(), 1, 16, 16}, {transposed.data(), 16, 16, 16}, {0, 1});
+    of_targets[favoured] = output.statistics().row(kTarget)[0];
+    LabelRanker(network.scoring(), pool_)
+        .rank_dense({transposed.data(), 16, 16, 16}, 1, shape_.labels, best[favoured], &batch);
+  }
+  EXPECT_NEAR(of_targets[1] - of_targets[0], 3 * 0.5, 1e-4) << "label 1; the sample does not have item 3";
+  std::map<uint32_t, float> without;
+  for (size_t i = 0; i < shape_.labels; ++i) without[best[0].labels(0)[i]] = best[0].scores(0)[i];
+  for (size_t i = 0; i < shape_.labels; ++i) {
+    const uint32_t label = best[1].labels(0)[i];
+    EXPECT_NEAR(best[1].scores(0)[i] - without[label], label == 1 ? 1.5 : label == 2 ? 6 : 0, 1e-4) << label;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(PairsOfALabel, DirectPathTest, ::testing::Values(0u, 5u));

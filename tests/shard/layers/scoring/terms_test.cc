@@ -14,7 +14,7 @@
 #include "base/experiment/partition.h"
 #include "base/rng.h"
 #include "shard/data/batch/split.h"
-#include "shard/data/pairs/exclusion.h"
+#include "shard/data/pairs/own_items.h"
 #include "shard/inference/evaluation.h"
 #include "shard/layers/network.h"
 #include "shard/layers/scoring/feature_index.h"
@@ -118,10 +118,11 @@ class TermsTest : public ::testing::Test {
     return {.logit = product(query.sample, {direct.pairs.features(row), weights.data()}),
             .offset = direct.classifiers->biases[row]};
   }
-  static Added exclusion_adds(const Query& query, const Modelet&, size_t, uint32_t label) {
+  template <int kWeight>  // of own items; 0: they are excluded
+  static Added own_items_add(const Query& query, const Modelet&, size_t, uint32_t label) {
     const Sample& x = query.sample;
     for (size_t i = 0; i < x.features.size(); ++i)
-      if (x.features[i] == label) return {.logit = double{kOwnWeight} * x.values[i]};
+      if (x.features[i] == label) return {.logit = (kWeight == 0 ? double{kExcluded} : kWeight) * x.values[i]};
     return {};
   }
 
@@ -181,8 +182,10 @@ TEST_F(TermsTest, SharesOfAScoreAddUpToIt) { expect_shares_add_up(); }
 TEST_F(TermsTest, EachAddsWhatItsFormulaSays) {
   const std::vector<Modelet*>& modelets = network_->output().modelets();
   const ScoringSettings plain{.sampling = experiment_.sampling, .train = experiment_.train};
-  ScoringSettings centroids = plain, classifiers = plain, exclusion = plain;
-  centroids.centroids = exclusion.exclude_own = true;
+  ScoringSettings centroids = plain, classifiers = plain, excluded = plain, favoured = plain;
+  centroids.centroids = true;
+  excluded.own_weight = kExcluded;
+  favoured.own_weight = 3;
   centroids.centroid_share = 0.8f;
   classifiers.classifiers = 2;
   const struct {
@@ -192,7 +195,8 @@ TEST_F(TermsTest, EachAddsWhatItsFormulaSays) {
   } kTerms[] = {{"network", plain, network_adds},
                 {"centroids", centroids, centroid_adds},
                 {"classifiers", classifiers, classifier_adds},
-                {"exclusion", exclusion, exclusion_adds}};
+                {"own items", excluded, own_items_add<0>},
+                {"own items", favoured, own_items_add<3>}};
   for (const auto& term : kTerms) {
     const Scoring alone(modelets, network_->spread(), term.settings);
     ASSERT_EQ(alone.terms().back()->name(), term.name);
@@ -207,7 +211,7 @@ TEST_F(TermsTest, EachAddsWhatItsFormulaSays) {
         double expected = added.logit + added.offset;
         nonzero += added.logit != 0 ? 1 : 0;
         for (const Scoring::Share& share : network_->scoring().explain(query(s), label))
-          if (share.name == term.name)
+          if (share.name == term.name && term.settings.own_weight <= 0)  // the network excludes own items
             expect_near(share.value, network_->scoring().factor(label) * added.logit + added.offset);
         if (term.name != "network") expected += network_adds(query(s), modelet, label.row, number).logit;
         expect_near(scores[s * kLabels + number], expected);
