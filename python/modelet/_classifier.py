@@ -3,7 +3,7 @@ import contextlib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,10 @@ from modelet._data import Matrix
 from modelet._folders import Folder
 from modelet._progress import Callbacks, Listeners, Progress
 
-_SCORES_AT_ONCE = 1 << 25  # floats that predict() has in memory
+if TYPE_CHECKING:
+    from modelet.table import TableClassifier
+
+SCORES_AT_ONCE = 1 << 25  # floats that predict() has in memory
 _NEVER = 1_000_000_000  # steps
 
 
@@ -210,7 +213,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if not self._multilabel:
             best, _ = self.model_.predict(X, 1)
             return self.classes_[best[:, 0]]
-        at_once = max(1, _SCORES_AT_ONCE // len(self.classes_))
+        at_once = max(1, SCORES_AT_ONCE // len(self.classes_))
         parts = []
         for first in range(0, X.shape[0], at_once):
             probable = self._probabilities(self._scores(X[first : first + at_once])) >= self.threshold_
@@ -238,12 +241,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return not self._multilabel and len(self.classes_) == 2
 
     def _probabilities(self, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-        scores = scores.astype(np.float64)  # in single precision, large scores would all have the probability 1
-        if self._is_softmax():
-            return np.asarray(softmax(scores, axis=1))
-        if self._multilabel:
-            return np.asarray(expit(scores))
-        return np.asarray(softmax(log_expit(scores), axis=1))  # in logarithms, because all may round to 0
+        return probabilities(scores, self._is_softmax(), self._multilabel)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -253,6 +251,31 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def fit(X: Matrix, Y: Matrix, **parameters: Any) -> Classifier:
-    """Returns a trained Classifier. The parameters are those of Classifier."""
-    return Classifier(**parameters).fit(X, Y)
+def probabilities(scores: npt.NDArray[np.float32], is_softmax: bool, several: bool) -> npt.NDArray[np.float64]:
+    """Of the labels [rows, labels]. `several`: a row may have several labels."""
+    wide = scores.astype(np.float64)  # in single precision, large scores would all have the probability 1
+    if is_softmax:
+        return np.asarray(softmax(wide, axis=1))
+    if several:
+        return np.asarray(expit(wide))
+    return np.asarray(softmax(log_expit(wide), axis=1))  # in logarithms, because all may round to 0
+
+
+@overload
+def fit(X: Matrix, Y: Matrix, **parameters: Any) -> Classifier: ...
+
+
+@overload
+def fit(X: Any, *, target: str, test: Any = None, **parameters: Any) -> "TableClassifier": ...
+
+
+def fit(X: Any, Y: Any = None, *, target: str | None = None, test: Any = None, **parameters: Any) -> "Classifier | TableClassifier":
+    """Returns a trained Classifier; with `target`, the column of labels of a table X (docs/columns.md), a TableClassifier. The
+    parameters are those of the class."""
+    if target is None:
+        return Classifier(**parameters).fit(X, Y)
+    if Y is not None:
+        raise TypeError("labels are given twice: as Y, and as the column `target` of a table")
+    from modelet.table import TableClassifier
+
+    return TableClassifier(target, **parameters).fit(X, test)

@@ -131,9 +131,22 @@ class Model:
 
     def explain(self, rows: Rows, labels: Labels | None = None) -> list[Explanation]:
         """Why each row gets its best label or, with `labels`, the label that is given for it (names or numbers, one a row)."""
-        samples = self._samples(rows)
-        numbers = [int(label) for label in self._native.best(samples, 1, None)[0][:, 0]] if labels is None else self._numbers(labels)
+        samples, numbers = self._questions(rows, labels)
         return [Explanation(label, *parts) for label, parts in zip(numbers, self._native.explain(samples, numbers), strict=True)]
+
+    def examples(self, rows: Rows, labels: Labels | None = None, k: int = 3) -> list[tuple[npt.NDArray[np.int64], Floats]]:
+        """The training samples that speak most for each row's best label or, with `labels`, for the label that is given for it: of
+        those with the label the k most like the row, as their places in the training data, from 0, and their cosines. The
+        training data must still be where it was."""
+        samples, numbers = self._questions(rows, labels)
+        return [(places.astype(np.int64), cosines) for places, cosines in self._native.examples(samples, numbers, k)]
+
+    def _questions(self, rows: Rows, labels: Labels | None) -> tuple[_modelet.Samples, list[int]]:
+        """Samples, and a label for each: its best one, if none are given."""
+        samples = self._samples(rows)
+        if labels is None:
+            return samples, [int(label) for label in self._native.best(samples, 1, None)[0][:, 0]]
+        return samples, self._numbers(labels)
 
     def _numbers(self, labels: Labels) -> list[int]:
         """Of labels given by names or numbers."""

@@ -50,7 +50,7 @@ def encode(native: _modelet.Model, rows: Any) -> tuple[npt.NDArray[Any], ...]:
                         + ", ".join(native.columns))
     rows = list(rows)
     if all(map(_is_text, rows)):
-        return native.encode_texts([_field(text) for text in rows])
+        return native.encode_texts([field(text) for text in rows])
     if all(isinstance(row, Mapping) for row in rows):
         return native.encode_rows(_by_name(native, rows))
     if all(isinstance(row, (list, tuple)) for row in rows):
@@ -63,10 +63,10 @@ def _is_frame(rows: Any) -> bool:
 
 
 def _is_text(row: Any) -> bool:
-    return isinstance(row, (str, bytes)) or (not isinstance(row, Iterable) and _is_missing(row))
+    return isinstance(row, (str, bytes)) or (not isinstance(row, Iterable) and is_missing(row))
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     if value is None or value is np.ma.masked or type(value).__name__ == "NAType":  # that of pandas, which equals nothing
         return True
     if isinstance(value, decimal.Decimal):  # a signalling NaN does not compare
@@ -74,7 +74,7 @@ def _is_missing(value: Any) -> bool:
     return bool(value != value)  # NaN and NaT of any kind
 
 
-def _field(value: Any) -> bytes:
+def field(value: Any) -> bytes:
     """A value as text (docs/data_format.md, "Values"): nothing if it is missing. The engine names numbers."""
     if isinstance(value, str):
         return value.encode(errors="surrogateescape")
@@ -82,7 +82,7 @@ def _field(value: Any) -> bytes:
         return bytes(value)
     if isinstance(value, (Mapping, Sequence, Set, np.ndarray)) and value is not np.ma.masked:
         raise TypeError(f"{value!r} is not one value; give a text, a number, True, False or None")
-    if _is_missing(value):
+    if is_missing(value):
         return b""
     if isinstance(value, (decimal.Decimal, fractions.Fraction, np.longdouble)):
         number = float(value)
@@ -92,7 +92,7 @@ def _field(value: Any) -> bytes:
 
 def _fields(values: Iterable[Any], number: int) -> list[bytes]:
     try:
-        return [_field(value) for value in values]
+        return [field(value) for value in values]
     except TypeError as error:
         raise TypeError(f"rows[{number}]: {error}") from None
 
@@ -101,7 +101,7 @@ def _places(native: _modelet.Model, names: Sequence[Any], where: str) -> Sequenc
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{where}: {name!r} is no name of a column; this model has {', '.join(map(repr, native.columns))}")
-    return native.places([_field(name) for name in names], where)
+    return native.places([field(name) for name in names], where)
 
 
 def _by_name(native: _modelet.Model, rows: Sequence[Mapping[str, Any]]) -> list[list[bytes]]:
@@ -126,16 +126,16 @@ def _by_column(native: _modelet.Model, names: Sequence[Any], columns: Sequence[A
     if len(set(lengths.values())) > 1:
         raise _modelet.UsageError(f"columns differ in length: {', '.join(f'{name!r} has {n}' for name, n in lengths.items())}")
     count = next(iter(lengths.values()), 0)
-    values = [[None] * count if place is None else _values(columns[place]) for place in places]
+    values = [[None] * count if place is None else column_values(columns[place]) for place in places]
     return [_fields(row, number) for number, row in enumerate(zip(*values))]
 
 
-def _values(column: Any) -> list[Any]:
+def column_values(column: Any) -> list[Any]:
     values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     kind = getattr(column, "dtype", getattr(column, "type", ""))
     kind = getattr(getattr(kind, "categories", None), "dtype", kind)  # of the values of a column of categories
     kind = str(kind).lower().removesuffix("[pyarrow]")
     if narrow := _NARROW.get(kind):
         # The values may have been widened: 0.1 is then 0.10000000149011612.
-        return [None if _is_missing(value) else narrow(value) for value in values]
+        return [None if is_missing(value) else narrow(value) for value in values]
     return values

@@ -146,17 +146,51 @@ nb::tuple Model::best(const Samples& samples, size_t k, const std::optional<std:
   return nb::make_tuple(found_table, scores_table);
 }
 
-nb::list Model::explain(const Samples& samples, const std::vector<uint32_t>& labels) const {
+template <class Use>
+void Model::for_questions(const Samples& samples, const std::vector<uint32_t>& labels, const Use& use) const {
   const shard::CsrSamples& rows = samples.samples();
   if (rows.features != features() || labels.size() != rows.rows())
     throw UsageError("rows of " + std::to_string(features()) +
                      " features are explained, and a label for each");
+  const shard::Dataset data = shard::Dataset::of(rows, model_.experiment().data.normalize);
+  for (size_t row = 0; row < labels.size(); ++row) use(data.sample(row), model_.label_numbers().checked(labels[row]));
+}
+
+nb::list Model::examples(const Samples& samples, const std::vector<uint32_t>& labels, size_t most) {
+  std::vector<std::vector<shard::NearestSamples::Found>> found;
+  {
+    const nb::gil_scoped_release unlocked;
+    const std::lock_guard lock(mutex_);
+    if (!nearest_samples_) {
+      std::optional<shard::Dataset> data = shard::training_data_of(model_);
+      if (!data)
+        throw UsageError(model_.experiment().data.train +
+                         ": there is no such file here, or it has other samples than those that the model was trained on");
+      nearest_samples_ = std::make_unique<const shard::NearestSamples>(std::move(*data));
+    }
+    for_questions(samples, labels, [&](const shard::Sample& sample, uint32_t label) {
+      found.push_back(nearest_samples_->find(sample, label, most));
+    });
+  }
+  nb::list all;
+  for (const auto& of_row : found) {
+    std::vector<uint32_t> rows;
+    std::vector<float> cosines;
+    for (const auto& each : of_row) {
+      rows.push_back(each.row);
+      cosines.push_back(each.cosine);
+    }
+    all.append(nb::make_tuple(to_numpy(std::move(rows)), to_numpy(std::move(cosines))));
+  }
+  return all;
+}
+
+nb::list Model::explain(const Samples& samples, const std::vector<uint32_t>& labels) const {
   std::vector<shard::Explanation> found;
   {
     const nb::gil_scoped_release unlocked;
-    const shard::Dataset data = shard::Dataset::of(rows, model_.experiment().data.normalize);
-    for (size_t row = 0; row < labels.size(); ++row)
-      found.push_back(shard::explain(model_, data.sample(row), model_.label_numbers().checked(labels[row])));
+    for_questions(samples, labels,
+                  [&](const shard::Sample& sample, uint32_t label) { found.push_back(shard::explain(model_, sample, label)); });
   }
   nb::list all;
   for (const shard::Explanation& each : found) {

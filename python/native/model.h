@@ -17,6 +17,7 @@
 #include "python/native/samples.h"
 #include "shard/inference/embeddings.h"
 #include "shard/inference/model.h"
+#include "shard/inference/nearest_samples.h"
 
 namespace modelet::python {
 
@@ -47,6 +48,9 @@ class Model {
   // For each row the parts of the score of its label in `labels` [rows] (shard/inference/explanation.h): the score, the
   // rest, and the features, their values and shares.
   nanobind::list explain(const Samples& samples, const std::vector<uint32_t>& labels) const;
+  // For each row at most `most` rows of the training data that have its label in `labels` [rows] and are most like it, and
+  // their cosines (shard/inference/nearest_samples.h). UsageError unless the training data is there.
+  nanobind::list examples(const Samples& samples, const std::vector<uint32_t>& labels, size_t most);
   Table<float> scores(const Samples& samples);  // [rows, labels]
   Table<float> hidden(const Samples& samples);  // [rows, width]
 
@@ -94,10 +98,15 @@ class Model {
   // Calls use(first row, batch) for each batch.
   template <class Use>
   void for_batches(const Samples& samples, const Use& use);
+  // Calls use(sample, label) for each row and its label.
+  template <class Use>
+  void for_questions(const Samples& samples, const std::vector<uint32_t>& labels, const Use& use) const;
   const shard::Embeddings& embeddings();
 
   shard::Model model_;
-  std::unique_ptr<shard::Embeddings> embeddings_;  // made when it is first needed
+  // Made when they are first needed.
+  std::unique_ptr<shard::Embeddings> embeddings_;
+  std::unique_ptr<const shard::NearestSamples> nearest_samples_;
   std::mutex mutex_;                               // guards everything that is not const
 };
 

@@ -108,6 +108,9 @@ NB_MODULE(_modelet, m) {
               "def explain(self, samples: Samples, labels: collections.abc.Sequence[int]) -> "
               "list[tuple[float, float, numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.float32], "
               "numpy.typing.NDArray[numpy.float64]]]"))
+      .def("examples", &Model::examples, "samples"_a, "labels"_a, "most"_a,
+           nb::sig("def examples(self, samples: Samples, labels: collections.abc.Sequence[int], most: int) -> "
+                   "list[tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.float32]]]"))
       .def("scores", &Model::scores, "samples"_a,
            nb::sig("def scores(self, samples: Samples) -> numpy.typing.NDArray[numpy.float32]"))
       .def("hidden", &Model::hidden, "samples"_a,

@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import MappingProxyType
 
@@ -90,6 +91,10 @@ def test_explanations_add_up(run):
         assert set(why.features.tolist()) == set(model.encode(rows)[[row]].indices.tolist())
     against = model.explain(rows, ["tool", "bird"])
     assert [model.label_names[why.label] for why in against] == ["tool", "bird"]
+    lines = Path(tomllib.loads(model.experiment)["data"]["train"]).read_text().splitlines()
+    for name, (places, cosines) in zip(("tool", "tool"), model.examples(rows, ["tool", "tool"], k=2)):
+        assert len(places) == 2 and 0 < cosines[1] <= cosines[0] <= 1.00001
+        assert all(lines[place].startswith(f"__label__{name} ") for place in places)
     assert [why.score for why in against] == pytest.approx([scores[0, against[0].label], scores[1, against[1].label]], rel=1e-2, abs=0.02)
 
 

@@ -37,7 +37,7 @@ constexpr OtherFile kOthers[] = {{"zstd", "zstd -d", 0, "\x28\xB5\x2F\xFD"},
                                  {"bzip2", "bzip2 -d", 4, "1AY&SY"},
                                  {"lz4", "lz4 -d", 0, "\x04\x22\x4D\x18"},
                                  {"zip", "unzip", 0, "PK\x03\x04"},
-                                 {"Parquet", nullptr, 0, "PAR1\x15"},
+                                 {"Parquet", nullptr, 0, "PAR1"},
                                  {"Arrow", nullptr, 0, {"ARROW1\0", 7}},
                                  {"HDF5", nullptr, 0, "\x89HDF\r\n\x1A\n"},
                                  {"NumPy", nullptr, 0, "\x93NUMPY"},
@@ -46,6 +46,9 @@ constexpr OtherFile kOthers[] = {{"zstd", "zstd -d", 0, "\x28\xB5\x2F\xFD"},
 void refuse_other_file(const std::string& name, std::string_view first_bytes) {
   for (const OtherFile& other : kOthers) {
     if (!first_bytes.substr(std::min(other.place, first_bytes.size())).starts_with(other.bytes)) continue;
+    if (std::string_view(other.name) == "Parquet")
+      throw FormatError(name + ": is a file of Parquet; Modelet reads text: 'python3 -m modelet.table " + name +
+                        " TABLE.jsonl' writes it as JSON Lines, and modelet.fit() of Python reads it (docs/columns.md)");
     if (other.command == nullptr)
       throw FormatError(
           name + ": is a file of " + other.name +
