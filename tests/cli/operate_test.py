@@ -175,6 +175,15 @@ class Ssh(PoolWithInvitations):
         self.assertIn("runs", launch_each("status")[1][0])
         blocks[0] = blocks[0].replace("first.tar.xz", self.tarball("second.tar.gz").name)
         self.assertIn("other programs", launch_each("up")[1][0])
+        with tarfile.open(self.pool / "wrong.tar.gz", "w:gz") as archive:
+            archive.add(PROGRAMS / "modelet-agent", "./modelet/bin/modelet-agent")
+        right, blocks[0] = blocks[0], blocks[0].replace("second.tar.gz", "wrong.tar.gz")
+        codes, outputs = launch_each("upgrade")
+        self.assertEqual(codes, [1, 1, 1])
+        self.assertIn("the tarball is not one of make-packages.sh", outputs[0])
+        blocks[0] = right
+        self.assertIn("runs", launch_each("status")[1][0])
+        self.assertEqual(pids[0], (folder_of["alpha"] / "modelet/agent.pid").read_text())
         self.assertEqual(launch_each("upgrade")[0], [0, 0, 1])
         self.assertEqual((folder_of["alpha"] / "modelet/app/note").read_text(), "second")
         self.assertNotEqual(pids[0], (folder_of["alpha"] / "modelet/agent.pid").read_text())

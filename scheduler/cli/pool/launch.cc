@@ -125,7 +125,10 @@ std::string act_on(SshLauncher& launcher, const Program& program, const LaunchOp
     if (options.removes) launcher.remove();
     return options.removes ? "stopped and removed" : "stopped";
   }
-  if (options.action == "upgrade" && !launcher.is_up_to_date()) launcher.stop(names);
+  if (options.action == "upgrade" && !launcher.is_up_to_date()) {
+    launcher.install();  // if that fails, the agent works on
+    launcher.stop(names);
+  }
   launcher.start(program);
   return launcher.is_up_to_date() ? "runs"
                                   : "runs, with other programs than the tarball's: 'upgrade' changes them";

@@ -63,6 +63,7 @@ void SshLauncher::install() const {
   if (is_up_to_date()) return;
   run(fmt::format(
           "set -e; rm -rf app.new; mkdir app.new; tar x{}f - -C app.new --strip-components=1\n"
+          "[ -x app.new/bin/modelet-agent ] || {{ echo the tarball is not one of make-packages.sh; exit 1; }}\n"
           "printf %s {} > app.new/.tarball; rm -rf app.old; [ ! -d app ] || mv app app.old; mv app.new app",
           options_.tarball.extension() == ".xz" ? "J" : "z",  // from a pipe, tar does not find it out
           checksum_),
