@@ -210,6 +210,25 @@ class Pool(PoolTest):
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
         self.assert_nothing_left()
 
+    def test_the_others_go_on_and_take_an_owner_back(self):
+        preferences = self.pool / "preferences.toml"
+        preferences.write_text("[private]\nleast_owners = 2\n")
+        agents = [self.owner(number, None, "--preferences", preferences) for number in range(OWNERS)]
+        run = self.submit_private("--set", "train.epochs=5000", "--set", "train.evaluate_every=0", "--set", "train.log_every=10", "--set",
+                                  "cluster.snapshot_every=40", "--set", "cluster.least_owners=2")
+        self.wait_for(run, lambda status: status["stable_step"] > 0, "has a snapshot")
+        agents[1].kill_all()
+        self.wait_for(run, lambda status: status["state"] == "running" and sorted(status["nodes"]) == ["owner-0", "owner-2"], "goes on")
+        step = self.runs()[run]["step"]
+        self.wait_for(run, lambda status: status["step"] > step + 20, "learns without the owner")
+        self.start("modelet-agent", "--config", self.pool / "owner-1.toml", "--private", f"clinic={self.pool / 'whereabouts-1/notes.txt'}",
+                   "--preferences", preferences)
+        self.wait_for(run, lambda status: status["state"] == "running" and len(status["nodes"]) == OWNERS, "takes the owner back")
+        self.assertGreaterEqual(self.runs()[run]["step"], step)
+        self.verb("stop", run)
+        self.assertEqual(self.wait_for_end(run)["state"], "stopped")
+        self.assert_nothing_left()
+
     def test_the_owner_decides(self):
         preferences = self.pool / "preferences.toml"
         preferences.write_text("[private]\nleast_owners = 4\n")

@@ -21,7 +21,7 @@ void ChainJob::later(double seconds, void (ChainJob::*what)()) {
 void ChainJob::prepare() {
   std::vector<std::string> names;
   for (uint32_t i = 0; i < prepare_.owner.size(); ++i)
-    if (prepare_.owner[i] == prepare_.rank) names.push_back(modelet_file(i));
+    if (has_modelet(i)) names.push_back(modelet_file(i));
   names.emplace_back(kRunFile);
   comm::Snapshot snapshot;
   if (prepare_.snapshot != nullptr) snapshot = msg::snapshot_of(*prepare_.snapshot);
@@ -45,8 +45,11 @@ void ChainJob::brought(bool good, const comm::Snapshot& snapshot) {
   };
   step_ = snapshot.step;
   for (uint32_t i = 0; i < prepare_.owner.size(); ++i)
-    if (prepare_.owner[i] == prepare_.rank) states_[i] = value(modelet_file(i), first.modelets[i]);
+    if (has_modelet(i)) states_[i] = value(modelet_file(i), first.modelets[i]);
   run_state_ = value(kRunFile, first.run);
+  // An owner that has come back, with what it had learned before.
+  if (around_.mutant == Mutant::kOwnersBeginAnew && has_owners_ && prepare_.rank > 0 && prepare_.epoch > 1)
+    run_state_ = first.run;
   report_prepared();
 }
 
@@ -65,7 +68,9 @@ void ChainJob::begin_step() {
   RankMessage own = message();
   own.step = step_;
   own.stop = stop_asked_;
-  for (const auto& [modelet, state] : states_) own.total += contribution(modelet, state);
+  if (has_owners_) own.total = contribution_of_owner(around_.node, run_state_);
+  for (const auto& [modelet, state] : states_)
+    if (!has_owners_) own.total += contribution(modelet, state);
   messages_[step_][prepare_.rank] = own;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (rank == prepare_.rank || ranks_[rank] == nullptr) continue;
@@ -112,7 +117,7 @@ void ChainJob::complete_if_all_here() {
   around_.world.note("{} run {} epoch {} rank {}: step {}", around_.endpoint, prepare_.run, prepare_.epoch,
                      prepare_.rank, step_);
   around_.promises.stepped(prepare_.run);
-  workload_.stepped(prepare_.name, step_, states_, run_state_);
+  workload_.stepped(prepare_, step_, states_, run_state_);
   if (step_ == spec_.steps) return end_well(msg::Outcome::Ok);
   if (stops) return end_well(msg::Outcome::Interrupted);
   if (step_ % spec_.snapshot_every == 0) {
@@ -123,11 +128,15 @@ void ChainJob::complete_if_all_here() {
 }
 
 void ChainJob::publish() {
-  report_event({{"event", "progress"},
-                {"step", step_},
-                {"eta_seconds", static_cast<double>(spec_.steps - step_) * spec_.step_seconds},
-                {"group", prepare_.epoch},
-                {"state", run_state_}});
+  nlohmann::json event = {{"event", "progress"},
+                          {"step", step_},
+                          {"eta_seconds", static_cast<double>(spec_.steps - step_) * spec_.step_seconds},
+                          {"group", prepare_.epoch},
+                          {"state", run_state_}};
+  // The scheduler takes owners back when it hears how the group gets on.
+  for (size_t rank = 0; has_owners_ && rank < ranks_.size(); ++rank)
+    event["nodes"].push_back({{"compute_seconds", spec_.step_seconds}, {"codec_seconds", 0}, {"wait_seconds", 0}});
+  report_event(event);
 }
 
 void ChainJob::look_for_missing() {
@@ -143,8 +152,9 @@ void ChainJob::look_for_missing() {
 
 bool ChainJob::write_snapshot(bool keep) {
   std::vector<comm::SnapshotFile> files;
-  for (const auto& [modelet, state] : states_)
-    files.push_back({modelet_file(modelet), content_of(step_, modelet, state), 8, {}});
+  for (const auto& [modelet, state] : states_)  // of which each owner writes a part
+    if (!has_owners_ || modelet % prepare_.size == prepare_.rank)
+      files.push_back({modelet_file(modelet), content_of(step_, modelet, state), 8, {}});
   if (prepare_.rank == 0) files.push_back({kRunFile, content_of(step_, kRunFileNumber, run_state_), 8, {}});
   for (const comm::SnapshotFile& file : files)
     if (!around_.disk.write(prepare_.run, file.content)) return false;

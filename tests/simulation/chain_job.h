@@ -20,7 +20,7 @@ namespace modelet::simulation {
 class ChainJob final : public Job {
  public:
   ChainJob(JobSurroundings surroundings, const msg::PrepareT& prepare, ChainWorkload& workload)
-      : Job(std::move(surroundings), prepare), workload_(workload) {}
+      : Job(std::move(surroundings), prepare), workload_(workload), has_owners_(has_owners(prepare)) {}
 
   void prepare() override;
   void start(const msg::StartT& start) override;
@@ -44,11 +44,13 @@ class ChainJob final : public Job {
   void stop_if_waiting();
   void publish();
   bool is_over() const { return over_; }
+  bool has_modelet(uint32_t i) const { return has_owners_ || prepare_.owner[i] == prepare_.rank; }
   // Calls `what` after some time, unless the job is over then.
   void later(double seconds, void (ChainJob::*what)());
   std::shared_ptr<ChainJob> self() { return std::static_pointer_cast<ChainJob>(shared_from_this()); }
 
   ChainWorkload& workload_;
+  const bool has_owners_;                // each has all modelets
   std::map<uint32_t, uint64_t> states_;  // own modelets
   uint64_t run_state_ = 0, step_ = 0;
   std::vector<RankHost*> ranks_;

@@ -1,11 +1,14 @@
 // ChainWorkload: runs whose state is a chain of hashes, so that thousands of histories take a minute. A step
 // mixes what all modelets had before it, so a single wrong message shows in all of them. The true states of a
-// run follow from its name alone: an undisturbed run is computed here, in a few lines.
+// run follow from its name alone: an undisturbed run is computed here, in a few lines. Those of a run of owners of
+// private data also follow from which owners each of its groups has, and from what the group begins with.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/simulation/workload.h"
@@ -18,6 +21,7 @@ struct ChainState {
   uint64_t run = 0;
 };
 uint64_t contribution(uint32_t modelet, uint64_t state);
+uint64_t contribution_of_owner(const std::string& owner, uint64_t run_state);
 uint64_t next_modelet_state(uint64_t state, uint64_t total);
 uint64_t next_run_state(uint64_t state, uint64_t total);
 ChainState first_state(const std::string& run, size_t modelets);
@@ -31,7 +35,7 @@ inline constexpr uint64_t kRunFileNumber = UINT32_MAX;  // no number of a modele
 
 class ChainWorkload final : public Workload {
  public:
-  static constexpr uint64_t kKinds = 3;  // with all nodes, with some, and of tasks
+  static constexpr uint64_t kKinds = 4;  // with all nodes, with some, of tasks, and of owners
 
   explicit ChainWorkload(World& world) : world_(world) {}
 
@@ -41,16 +45,30 @@ class ChainWorkload final : public Workload {
   void prepared(const msg::PrepareT& prepare) override;
   Files files(uint64_t run, uint32_t epoch, uint64_t step) override;
 
-  // A rank has these states after a step.
-  void stepped(const std::string& run, uint64_t step, const std::map<uint32_t, uint64_t>& modelets,
+  // A rank of this group has these states after a step.
+  void stepped(const msg::PrepareT& group, uint64_t step, const std::map<uint32_t, uint64_t>& modelets,
                uint64_t of_run);
 
  private:
-  const ChainState& truth(const std::string& run, uint64_t step);
+  // What one group does, or all groups of a run without owners.
+  struct Course {
+    std::vector<std::string> owners;
+    uint64_t first_step = 0;
+    std::vector<ChainState> states;  // [step - first_step]
+  };
+  Course& course(uint64_t run, uint32_t epoch) {
+    return courses_.contains({run, epoch}) ? courses_.at({run, epoch}) : truths_.at(names_.at(run));
+  }
+  const ChainState& truth(uint64_t run, uint32_t epoch, uint64_t step);
+  void check_owners(const msg::PrepareT& prepare);
 
   World& world_;
-  std::map<std::string, std::vector<ChainState>> truths_;  // [step]
-  std::map<uint64_t, std::string> names_;                  // of runs
+  std::map<std::string, Course> truths_;
+  std::map<std::pair<uint64_t, uint32_t>, Course> courses_;  // (run, epoch), of runs of owners
+  std::map<uint64_t, std::set<std::string>> owners_;         // of runs of owners: those with which it began
+  std::map<uint64_t, std::string> names_;                    // of runs
 };
+
+inline bool has_owners(const msg::PrepareT& prepare) { return prepare.experiment.find("private:") != std::string::npos; }
 
 }  // namespace modelet::simulation

@@ -31,6 +31,7 @@ enum class Mutant : uint8_t {
   kGivenUpTasksGoOn,   // Abort does not reach the node of a task
   kTurnsAreLost,       // the scheduler prefers some runs to others
   kReleasedTooEarly,   // a node that asks to leave is released at once
+  kOwnersBeginAnew,    // an owner that comes back does not begin with the present state
 };
 
 struct MutantName {
@@ -55,6 +56,7 @@ inline constexpr std::array kMutants = {
     MutantName{Mutant::kGivenUpTasksGoOn, "given-up-tasks-go-on"},
     MutantName{Mutant::kTurnsAreLost, "turns-are-lost"},
     MutantName{Mutant::kReleasedTooEarly, "released-too-early"},
+    MutantName{Mutant::kOwnersBeginAnew, "owners-begin-anew"},
 };
 
 }  // namespace modelet::simulation

@@ -36,6 +36,7 @@ void Node::start() {
   self.data_endpoint = address_ + ":*";
   self.holder_endpoint = address_ + ":7001";
   self.protocol = msg::kControlVersion;
+  self.private_data = {"clinic"};
   core_ = std::make_unique<agent::AgentCore>(self);
   snapshots_ = std::make_unique<SnapshotNode>(
       SnapshotSurroundings{pool_.world, pool_.network, *this, disk_, name_,
