@@ -13,7 +13,7 @@ namespace modelet::scheduler {
 namespace {
 
 constexpr int kApplication = 0x4d646c74;  // marks the file as a ledger: "Mdlt"
-constexpr int kVersion = 5;               // of the tables
+constexpr int kTablesVersion = 5;
 
 // Removes the events of run ?1 up to number ?2, except the first "started": it alone tells how large the model
 // and the data are, and `modelet report` needs it.
@@ -80,23 +80,23 @@ void make_tables(Database& database, uint64_t from) {
   if (from < 3) database.run(kSinceVersion3);
   if (from < 4) database.run(kSinceVersion4);
   if (from < 5) database.run(kSinceVersion5);
-  database.run(fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplication, kVersion));
+  database.run(fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplication, kTablesVersion));
 }
 
 void check(Database& database) {
   if (database.number_of("PRAGMA application_id") != kApplication)
     throw FormatError(database.file() + ": is a database of another program: give another folder");
   const uint64_t version = database.number_of("PRAGMA user_version");
-  if (version > kVersion)
+  if (version > kTablesVersion)
     throw Error(fmt::format(
         "{}: was written by a newer release (version {}, this one reads {}): use that, or another folder",
-        database.file(), version, kVersion));
+        database.file(), version, kTablesVersion));
   if (version == 0) database.damaged("version 0");
   const uint64_t bytes = database.number_of("PRAGMA page_count") * database.number_of("PRAGMA page_size");
   if (bytes <= kMostChecked)
     if (const std::string found = database.text_of("PRAGMA quick_check(1)"); found != "ok")
       database.damaged(found);
-  if (version < kVersion) make_tables(database, version);
+  if (version < kTablesVersion) make_tables(database, version);
 }
 
 }  // namespace
