@@ -131,7 +131,9 @@ class Train(ProgramTest):
         clicks = self.train("documented-few", "--set", "data.train=few/train.mlt", "--set", "data.test=few/test.mlt", "--set",
                             "model.loss=sigmoid", "--set", "modelets.output_modelets=1", "--set", "train.epochs=1")
         held_out = self.train("documented-validation", "--set", "train.epochs=2", "--set", "data.validation=0.2")
-        self.assert_documented(run.events() + pool.events() + clicks.events() + held_out.events(),
+        bounded = self.train("documented-bounded", "--set", "train.epochs=1", "--nodes", "2", "--set", "cluster.replicas=2", "--set",
+                             "cluster.largest_change=0.0001", "--set", "train.log_every=1")
+        self.assert_documented(run.events() + pool.events() + clicks.events() + held_out.events() + bounded.events(),
                                {"started", "progress", "epoch", "checkpoint", "finished"})
         for event in pool.events("progress"):
             self.assertEqual([set(node) for node in event["nodes"]],
