@@ -84,7 +84,8 @@ class Model(ProgramTest):
         self.modelet("data", "synth", "rare", "--rows", "50", "--rows-test", "20", "--features", "5000", "--labels", "5")
         rare = ("--set", "data.train=rare/train.mlt", "--set", "data.test=rare/test.mlt", "--set", "modelets.output_modelets=1", "--set", "train.epochs=1")
         for name, settings in (("previews", (*lsh, *direct)), ("tables", (*lsh, *tables)),
-                               ("tables-bf16", (*lsh, *tables, "--set", "model.precision=bf16")), ("rare", rare)):
+                               ("tables-bf16", (*lsh, *tables, "--set", "model.precision=bf16")), ("rare", rare),
+                               ("mean", ("--nodes", "2", "--set", "cluster.replicas=2", "--set", "cluster.rule=adam", "--set", "train.epochs=1"))):
             _, end = self.trained(f"documented-{name}", *settings)
             (report,) = (json.loads(line) for line in self.run_program(sys.executable, source / "experiments/python/read_checkpoint.py",
                                                                        end["checkpoint"], "--json").stdout.splitlines())
