@@ -99,7 +99,7 @@ def train(experiment: Experiment, nodes: int = 1, *, owners: Sequence[str | os.P
         command = [_programs.path("modelet"), "train", *experiment_arguments(experiment, settings, folder.path),
                    "--nodes", str(nodes), "--json"]
         if owners:
-            command += ["--owners", ",".join(map(os.fspath, owners))]
+            command += ["--owners", ",".join(os.fspath(owner) for owner in owners)]
         if isinstance(experiment, Mapping) and out is None and resume is None:
             raise _modelet.UsageError(NEEDS_OUT)
         if out is not None:

@@ -47,7 +47,7 @@ class Described(Protocol):
 
 
 _TERMS = {"network", "centroids", "classifiers", "own items"}  # of scores: all but the network are in pairs()
-_OPSET = 18  # ScatterND with "add", as ScatterElements
+_OPSET = 18  # ScatterElements with "add"
 _SMALLEST_LENGTH = 1e-36  # of a row; a shorter one counts as zero (shard/data/read/sample.h)
 _LARGEST_DENSE = 1 << 28  # elements of the direct path as a matrix
 _PAGE = 512  # features whose rows are looked up together
@@ -187,8 +187,9 @@ class _Graph:
         taken = self._node("Gather", [self._constant(weights, "weights_0"), self._feature])
         parts = self._node("Mul", [taken, self._node("Unsqueeze", [self._value, self._integers(-1)])])
         shape = self._node("Concat", [rows, self._integers(weights.shape[1])], axis=0)
-        places = self._node("Unsqueeze", [self._row, self._integers(-1)])
-        sums = self._node("ScatterND", [self._node("ConstantOfShape", [shape]), places, parts], reduction="add")
+        # Not ScatterND, whose threads overwrite each other's sums in onnxruntime.
+        places = self._node("Expand", [self._node("Unsqueeze", [self._row, self._integers(-1)]), self._node("Shape", [parts])])
+        sums = self._node("ScatterElements", [self._node("ConstantOfShape", [shape]), places, parts], axis=0, reduction="add")
         return self._node("Relu", [self._node("Add", [sums, self._constant(bias, "bias_0")])])
 
     def dense_input(self) -> str:

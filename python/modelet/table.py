@@ -65,8 +65,12 @@ class TableClassifier:
         and raises KeyboardInterrupt."""
         if not isinstance(self.target, str):
             raise TypeError(f"target is {self.target!r}; it is the name of a column")
-        own = Folder() if self.out is None else None
-        run = Path(os.fspath(self.out)) if own is None else own.path / "run"
+        own = None
+        if self.out is None:
+            own = Folder()
+            run = own.path / "run"
+        else:
+            run = Path(self.out)
         given = {"train.threads": self.threads, **({} if self.random_state is None else {"train.seed": self.random_state})}
         command = [_programs.path("modelet"), "train"]
         parts = [_Part(table, "the table", run / "data" / ("table" if test is None else "train"), self.target)]

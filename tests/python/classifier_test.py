@@ -84,7 +84,7 @@ def test_very_many_labels(monkeypatch):
     classifier = quick(epochs=3, hidden=[16]).fit(X, Y)
     assert classifier.keys_["sampling.mode"] == "uniform" and classifier.keys_["model.hidden"] == [16]
     whole = classifier.predict(X[:50])
-    monkeypatch.setattr("modelet._classifier._SCORES_AT_ONCE", 7 * 5000)  # seven rows at once
+    monkeypatch.setattr("modelet._classifier.SCORES_AT_ONCE", 7 * 5000)  # seven rows at once
     parts = classifier.predict(X[:50])
     assert whole.shape == parts.shape == (50, 5000) and (whole != parts).nnz == 0
     best, scores = classifier.predict_top(X[:50], 3)

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 import modelet
 
-FAST = {"settings": {"train.epochs": 3}, "threads": 1, "random_state": 0, "progress": False}
+FAST = {"settings": {"train.epochs": 30}, "threads": 1, "random_state": 0, "progress": False}
 
 
 def orders(rows, seed):
@@ -87,7 +87,7 @@ def test_parquet_as_the_command_line_reads_it(tmp_path):
     assert used(of_file) == used(of_frame)
     np.testing.assert_array_equal(*(each.model_.scores(each._encode(TEST)[0]) for each in (of_file, of_frame)))
     with pytest.raises(modelet.Error, match="is a file of Parquet.*python3 -m modelet.table"):
-        modelet.train({"data.train": str(table), "data.test": str(table), "data.format": "columns"}, out=tmp_path / "run", progress=False)
+        modelet.train({"data.train": str(table), "data.test": str(table), "data.format": "columns", "columns.product": "target", "columns.shop": "category"}, out=tmp_path / "run", progress=False)
 
 
 @pytest.mark.parametrize("missing", [None, math.nan, np.float32("nan"), pd.NA, pd.NaT, decimal.Decimal("NaN"), ""])
@@ -103,7 +103,7 @@ def test_what_is_missing(fitted, missing):
 def test_several_labels(tmp_path):
     labels = [["a", "b"] if each % 2 else ["c"] for each in TRAIN["product"]]
     frame = pl.DataFrame({**TRAIN, "product": labels})
-    classifier = modelet.fit(frame, target="product", out=tmp_path / "run", **{**FAST, "settings": {"train.epochs": 6}})
+    classifier = modelet.fit(frame, target="product", out=tmp_path / "run", **FAST)
     assert used(classifier)["columns.product"] == "target separator=pipe"
     found = classifier.predict(frame)
     assert np.mean([sorted(a) == sorted(b) for a, b in zip(found, labels)]) > 0.8
@@ -131,7 +131,7 @@ def test_errors_name_table_row_and_column(fitted, tmp_path):
     nested = pandas.assign(tags=[[["a"]]] * 100)
     refused("the table, row 0: column 'tags'", lambda: fitted.predict(nested))
     refused("the table, row 0: column 'tags': {'a': 1}", lambda: fitted.predict(pandas.assign(tags=[{"a": 1}] * 100)))
-    refused("there is no column 'produkt'", lambda: modelet.fit(pandas, target="produkt", **FAST), modelet.Error)
+    refused("there is no column 'produkt'", lambda: modelet.fit(pandas, target="produkt", **FAST))
     refused("two columns of one name", lambda: fitted.predict(pd.concat([pandas, pandas], axis=1)))
     refused("0 is no name of a column", lambda: fitted.predict(pd.DataFrame(np.eye(3))))
     refused("is lazy", lambda: fitted.predict(pl.DataFrame(TEST).lazy()))

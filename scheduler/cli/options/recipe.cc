@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,14 +42,14 @@ std::vector<std::string> with_paths(const std::string& train, const std::string&
   return settings;
 }
 
-// A tenth of the records becomes test data.
-std::string held_out(std::string& train, const std::vector<std::string>& overrides, const fs::path& folder,
-                     Reporter& reporter) {
+// A tenth of the records becomes test data. `open`: columns whose options are guessed.
+std::string held_out(std::string& train, const std::vector<std::string>& overrides, const std::set<std::string>& open,
+                     const fs::path& folder, Reporter& reporter) {
   const agent::GivenKeys given = agent::given_settings("the command line", with_paths(train, train, overrides));
   Experiment::Csv csv = given.experiment.csv;
   const bool is_json = shard::is_json_lines(fs::path(train));
   if (!given.keys.contains("csv.delimiter") && !is_json) csv.delimiter = shard::guess_delimiter(train);
-  shard::guess_columns(train, csv, column_uses(given.experiment.columns));  // a misspelt name, before files are written
+  shard::guess_columns(train, csv, column_uses(given.experiment.columns), open);  // a misspelt name, before files are written
   const DividedTable parts =
       hold_out(train, folder, csv.header && !is_json, csv.delimiter != Delimiter::kTab && !is_json, given.experiment.train.seed);
   reporter.note(fmt::format("held out for the test: {} of {} records, {}", parts.held_out, parts.records,
@@ -73,7 +74,8 @@ agent::GivenKeys given_by(const RecipeArguments& recipe, const ExperimentArgumen
     overrides.insert(overrides.begin(), key + "=" + std::string(spelling(ColumnType::kTarget)));
   }
   std::string train = arguments.file, test = recipe.test;
-  if (test.empty()) test = held_out(train, overrides, folder, reporter);
+  const std::set<std::string> open = is_given ? std::set<std::string>() : std::set<std::string>{recipe.target};
+  if (test.empty()) test = held_out(train, overrides, open, folder, reporter);
   agent::GivenKeys given = agent::given_settings("the command line", with_paths(train, test, overrides));
   if (recipe.target.empty()) return given;
   const DataFormat format = given.experiment.data.format;
