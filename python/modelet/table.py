@@ -178,7 +178,7 @@ def _is_path(table: Table) -> bool:
 
 def _is_parquet(path: str | os.PathLike[str]) -> bool:
     with open(path, "rb") as file:
-        return file.read(4) == b"PAR1"
+        return file.read(5) == b"PAR1\x15"  # a number follows, in the encoding of Thrift
 
 
 def _frames(table: Table, name: str) -> Iterator[tuple[list[Any], list[Any]]]:

@@ -138,6 +138,6 @@ def test_errors_name_table_row_and_column(fitted, tmp_path):
     refused("give a data frame", lambda: fitted.predict([1, 2]))
     refused("labels are given twice", lambda: modelet.fit(pandas, pandas["product"], target="product"))
     refused("columns differ in length", lambda: fitted.predict({**TEST, "price": [1.0]}))
-    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and then nothing")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1\x15 and then nothing")
     refused("cut.parquet", lambda: fitted.predict(tmp_path / "cut.parquet"))
     refused("call fit()", lambda: modelet.TableClassifier("product").predict(pandas), modelet.UsageError)

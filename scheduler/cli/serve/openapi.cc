@@ -94,7 +94,13 @@ constexpr const char* kDescription = R"({
     "schemas": {
       "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
       "Status": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string", "enum": ["ok"]}}},
-      "Value": {"oneOf": [{"type": "string", "nullable": true}, {"type": "number"}, {"type": "boolean"}]},
+      "OneValue": {"oneOf": [{"type": "string", "nullable": true}, {"type": "number"}, {"type": "boolean"}]},
+      "Value": {
+        "oneOf": [
+          {"$ref": "#/components/schemas/OneValue"},
+          {"type": "array", "items": {"$ref": "#/components/schemas/OneValue"}, "description": "Of a column of several values, or of words"}
+        ]
+      },
       "Sample": {
         "type": "object",
         "description": "Exactly one of the three",
