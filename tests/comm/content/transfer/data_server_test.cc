@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -468,23 +469,26 @@ TEST_F(DataServerTest, WhoHasToWaitIsServedInTheEnd) {
 TEST_F(DataServerTest, WhatComesTwiceCountsOnce) {
   send();
   msg::ServerSocket slow(kListen, std::nullopt, msg::Traffic::kChunks);
-  std::atomic<bool> stop{false};
-  std::thread thread([&] {
+  // A queue that is full drops what is sent, and the link would wait for it for ever.
+  const auto answer = [&slow](const std::string& peer, const msg::FromSchedulerMessage& message) {
+    while (slow.send(peer, message) == msg::ServerSocket::Sent::kFull) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const std::jthread thread([&](const std::stop_token& stop) {
     std::map<std::string, MappedFile> files;
     files.emplace(train, MappedFile(folder / "train.mlt"));
     files.emplace(test, MappedFile(folder / "test.mlt"));
     std::map<std::pair<std::string, uint32_t>, int> asked;
-    while (!stop) {
+    while (!stop.stop_requested()) {
       const auto question = slow.receive(0.05);
       if (!question) continue;
       if (const auto* fetch = std::get_if<msg::FetchManifestT>(&question->message))
-        slow.send(question->peer,
-                  msg::ManifestOfT{
-                      {}, fetch->data, offer_of(comm::Manifest::of(files.at(fetch->data).bytes())).manifest});
+        answer(question->peer,
+               msg::ManifestOfT{
+                   {}, fetch->data, offer_of(comm::Manifest::of(files.at(fetch->data).bytes())).manifest});
       const auto* fetch = std::get_if<msg::FetchChunkT>(&question->message);
       if (fetch == nullptr) continue;
       if (++asked[{fetch->data, fetch->chunk}] == 1) {
-        slow.send(question->peer, msg::LaterT{});
+        answer(question->peer, msg::LaterT{});
         continue;
       }
       const auto manifest = comm::Manifest::of(files.at(fetch->data).bytes());
@@ -494,14 +498,11 @@ TEST_F(DataServerTest, WhatComesTwiceCountsOnce) {
               .subspan(manifest.chunk_begin(fetch->chunk), manifest.chunk_bytes(fetch->chunk));
       const auto* first = reinterpret_cast<const uint8_t*>(content.data());
       for (int times = 0; times < 2; ++times)
-        slow.send(question->peer,
-                  msg::ChunkT{{}, fetch->data, fetch->chunk, {first, first + content.size()}});
+        answer(question->peer, msg::ChunkT{{}, fetch->data, fetch->chunk, {first, first + content.size()}});
     }
   });
   agent::TrainJob job = DataServerTest::job();
   const auto data = find(job, slow.endpoint());
-  stop = true;
-  thread.join();
   EXPECT_EQ(fetched(), size());
   for (const auto& event : events) EXPECT_LE(event["bytes"], event["total_bytes"]);
   EXPECT_EQ(bytes_of(job.train_file), bytes_of(folder / "train.mlt"));
