@@ -26,6 +26,9 @@ std::string facts_line(const DataFacts& facts) {
 std::string plan_line(const Choice& choice) {
   const TrialPlan& plan = choice.plan;
   if (plan.train_rows == 0) return "no trials: " + plan.why_none;
+  if (plan.repetitions > 0)
+    return fmt::format("trials: {} whole training{} each, judged by {} other samples each time", plan.repetitions,
+                       plan.repetitions == 1 ? "" : "s", plan.held_out_rows);
   return fmt::format(
       "trials: {} training samples, {} passes, hidden layer of {}; judged by {} other training samples",
       plan.train_rows, plan.epochs, plan.width, plan.held_out_rows);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/experiment/towers.h"
@@ -17,6 +18,8 @@ constexpr uint32_t kFewestHeldOut = 200, kMostHeldOut = 2000;
 // A shorter trial would favour settings that learn fast at first. A longer one says little more.
 constexpr uint32_t kTrialSteps = 300;
 constexpr uint32_t kTrialEpochs = 3, kTrialWidth = 256;
+// Whole trainings leave out one of so many parts, and are repeated until so many rows took part.
+constexpr uint32_t kParts = 5, kRowsOfRepetitions = 10000;
 // The most dropout in a trial: a short and narrow trial learns little by heart.
 constexpr float kTrialDropout = 0.2f;
 // The share of the allowed time for which trials are planned. Making the models also takes time, which is
@@ -104,20 +107,25 @@ class Chooser {
     const size_t count = 1 + offered.size();
     choice_.plan = offered.empty() ? TrialPlan{.why_none = "nothing is left open"}
                                    : plan_trials(planned, facts_, count, share());
+    if (options_.seconds && choice_.plan.repetitions > 0)
+      choice_.plan = {.why_none = "with a time budget small tables are not tried out"};
     if (choice_.plan.train_rows == 0) return;
     Trials::Result best = run_trial("the rules' recipe", choice_.experiment, count);
-    const double most = share() * seconds_of(planned, facts_, pace_of(best), options_.test_rows);
+    // The time of whole trainings was small from the start.
+    const double most = choice_.plan.repetitions > 0
+                            ? std::numeric_limits<double>::infinity()
+                            : share() * seconds_of(planned, facts_, pace_of(best), options_.test_rows);
     for (const Alternative& alternative : offered) {
       if (choice_.trial_seconds + best.seconds > most) {
         choice_.notes.push_back("not tried, because trials have used their time: " + alternative.name);
         continue;
       }
-      Recipe tried{choice_.experiment, {alternative.chosen}};
+      Recipe tried{choice_.experiment, alternative.chosen};
       alternative.apply(tried.experiment);
       const Trials::Result result = run_trial(alternative.name, tried.experiment, count);
       if (result.score <= best.score + margin(best.score)) continue;
-      tried.chosen.front().reason +=
-          fmt::format("; {:.1f} instead of {:.1f} in a trial", 100 * result.score, 100 * best.score);
+      for (Reason& reason : tried.chosen)
+        reason.reason += fmt::format("; {:.1f} instead of {:.1f} in a trial", 100 * result.score, 100 * best.score);
       adopt(tried);
       choice_.trials.back().taken = true;
       best = result;
@@ -131,7 +139,9 @@ class Chooser {
   // Half of the standard error of a score on the held-out samples. Half is enough, because both models are
   // judged by the same samples.
   double margin(double score) const {
-    return 0.5 * std::sqrt(score * (1 - score) / choice_.plan.held_out_rows);
+    if (choice_.plan.repetitions == 0) return 0.5 * std::sqrt(score * (1 - score) / choice_.plan.held_out_rows);
+    // A probability differs much less from sample to sample than being right or wrong.
+    return 0.1 * std::sqrt(score * (1 - score) / (choice_.plan.repetitions * choice_.plan.held_out_rows));
   }
 
   Trials::Result run_trial(const std::string& name, const Experiment& experiment, size_t count) {
@@ -157,6 +167,15 @@ TrialPlan plan_trials(const Experiment& recipe, const DataFacts& facts, size_t t
   TrialPlan plan{.epochs = std::min(kTrialEpochs, recipe.train.epochs),
                  .width = std::min(kTrialWidth, recipe.model.hidden.back())};
   if (share == 0) return {.why_none = "none are wanted"};
+  if (is_small_table(recipe, facts)) {
+    const auto rows = static_cast<uint32_t>(facts.rows);
+    plan.repetitions = std::clamp(kRowsOfRepetitions / rows, 1u, kParts);
+    plan.epochs = recipe.train.epochs;
+    plan.width = recipe.model.hidden.back();
+    plan.held_out_rows = rows / kParts;
+    plan.train_rows = rows - plan.held_out_rows;
+    return plan;
+  }
   plan.held_out_rows = static_cast<uint32_t>(std::min<uint64_t>(facts.rows / 10, kMostHeldOut));
   const Cost cost = cost_of(trial_experiment(recipe, plan), facts);
   const double affordable =
@@ -175,6 +194,7 @@ TrialPlan plan_trials(const Experiment& recipe, const DataFacts& facts, size_t t
 }
 
 Experiment trial_experiment(const Experiment& experiment, const TrialPlan& plan) {
+  if (plan.repetitions > 0) return experiment;
   Experiment trial = tower_experiment(experiment);  // what is better for one network is so for towers
   if (trial.model.hidden.size() == 1) trial.model.hidden = {plan.width};
   trial.train.epochs = plan.epochs;
@@ -184,7 +204,8 @@ Experiment trial_experiment(const Experiment& experiment, const TrialPlan& plan)
 
 double trial_cost(const Experiment& experiment, const DataFacts& facts, const TrialPlan& plan) {
   const Cost cost = cost_of(trial_experiment(experiment, plan), facts);
-  return static_cast<double>(plan.epochs) * plan.train_rows * cost.train + plan.held_out_rows * cost.score;
+  return std::max(1u, plan.repetitions) *
+         (static_cast<double>(plan.epochs) * plan.train_rows * cost.train + plan.held_out_rows * cost.score);
 }
 
 Choice choose(const GivenKeys& given, const std::vector<Reason>& read, const DataFacts& facts,

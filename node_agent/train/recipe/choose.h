@@ -27,10 +27,14 @@ namespace modelet::agent {
 struct TrialPlan {
   uint32_t train_rows = 0, held_out_rows = 0, epochs = 0;
   uint32_t width = 0;  // of the hidden layer, if there is only one: narrower than the recipe's, to be quick
+  // Not 0: a trial is the whole training, repeated so many times, each time without another fifth of the samples. The
+  // numbers of rows are those of one repetition.
+  uint32_t repetitions = 0;
   std::string why_none;
 };
 
-// A plan for `trials` trials of this recipe, which together cost `share` of its training.
+// A plan for `trials` trials of this recipe: which together cost `share` of its training or, if it is a small table, of
+// whole trainings.
 TrialPlan plan_trials(const Experiment& recipe, const DataFacts& facts, size_t trials, double share);
 // The experiment that a trial trains, and its cost.
 Experiment trial_experiment(const Experiment& experiment, const TrialPlan& plan);
@@ -39,7 +43,9 @@ double trial_cost(const Experiment& experiment, const DataFacts& facts, const Tr
 class Trials {
  public:
   struct Result {
-    // On held-out samples, 0 to 1: the mean of P@1, P@3 and P@5, or P@1 if samples have one label.
+    // On held-out samples, 0 to 1: the mean of P@1, P@3 and P@5, or P@1 if samples have one label. After whole
+    // trainings: the probability that a sample's labels get in the (geometric) mean, once all scores are multiplied by
+    // the number that makes it largest.
     double score = 0;
     double p_at_1 = 0;   // on the same samples
     double seconds = 0;  // duration of the trial

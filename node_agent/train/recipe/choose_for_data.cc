@@ -36,7 +36,9 @@ Choice choose_for_data(const GivenKeys& given, const LoadData& load, const Choos
   read.chosen.insert(read.chosen.end(), scaling.chosen.begin(), scaling.chosen.end());
   if (now.experiment.data.normalize != before) data = load(now.experiment);
 
-  DataTrials trials(data.train, facts, now.experiment.train.threads, options.check);
+  const auto read_again = [&](const Experiment& experiment) { return load(experiment).train; };
+  if (!given.keys.contains("table.bins")) now.keys.erase("table.bins");  // which trials may still change
+  DataTrials trials(data.train, facts, now.experiment.train.threads, options.check, now.experiment.table.bins, read_again);
   const Machine machine{.memory_bytes = usable_memory().value_or(UsableMemory{.bytes = UINT64_MAX}).bytes,
                         .nodes = options.nodes,
                         .bf16_products = shard::kernels::pairs_pay()};

@@ -15,8 +15,8 @@ struct LoadedData {
   shard::Dataset train;  // with all labels
   uint64_t test_rows = 0;
 };
-// Reads data.train and data.test as the experiment says. May be called twice, the second time with another
-// data.normalize.
+// Reads data.train and data.test as the experiment says. May be called several times, with another data.normalize or
+// table.bins.
 using LoadData = std::function<LoadedData(const Experiment&)>;
 
 // `seconds` of a time budget count from this call. Throws UsageError if given keys contradict each other.

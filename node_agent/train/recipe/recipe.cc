@@ -32,6 +32,9 @@ namespace {
 constexpr double kMemoryShare = 0.5;
 constexpr uint32_t kNarrowest = 32, kWidest = 4096;
 constexpr uint32_t kMostPairs = 1024;  // of a label, if all of them would take too much
+constexpr float kInputDropout = 0.3f;  // of small tables
+constexpr const char* kManyColumns = "no column is relied upon alone";
+constexpr uint32_t kFewBins = 8;  // of a column of numbers: as many as a few hundred samples tell apart
 
 // The choice in the first row of `limits` whose limit is at least `value`. The last row is for all larger
 // values.
@@ -178,6 +181,8 @@ class Rules {
       recipe_.explain({"columns." + column.name, column.reason});
     }
     if (words) set(now_.text.weight, TextWeight::kTfIdf, "rare words say more than common ones");
+    if (guess.whole && guess.records <= kFewSamples)
+      set(now_.table.bins, kFewBins, "few samples fill few ranges of numbers");
     return std::move(recipe_);
   }
 
@@ -389,6 +394,7 @@ class Rules {
                  : 0.3f,
         few_passes ? "nothing is seen often enough to be learned by heart"
                    : "wide layers learn samples by heart without it");
+    if (facts_.rows <= kFewSamples && is_small_table(now_, facts_)) set(train_.input_dropout, kInputDropout, kManyColumns);
   }
 
   void modelets() {
@@ -505,32 +511,86 @@ Recipe training_recipe(const GivenKeys& given, const DataFacts& facts, const Mac
   return Rules(given, facts, machine).for_training();
 }
 
+bool is_small_table(const Experiment& recipe, const DataFacts& facts) {
+  constexpr uint64_t kFewestRows = 100, kMostLabels = 64;
+  constexpr double kQuickTraining = 2e10;  // of training_cost(): some seconds
+  return recipe.data.format == DataFormat::kColumns && !recipe.model.centroids && facts.one_label() &&
+         facts.rows >= kFewestRows && facts.labels <= kMostLabels && training_cost(recipe, facts) <= kQuickTraining;
+}
+
+namespace {
+
+void smaller_steps(Experiment& experiment) {
+  float& rate = experiment.train.learning_rate;
+  rate = rounded(0.4 * static_cast<double>(rate));
+}
+
+// What decides how much a model of a small table learns by heart.
+std::vector<Alternative> alternatives_of_table(const Experiment& recipe, const DataFacts& facts) {
+  std::vector<Alternative> all;
+  if (recipe.train.input_dropout > 0)
+    all.push_back({"no input dropout",
+                   {{"train.input_dropout", "each column counts"}},
+                   [](Experiment& experiment) { experiment.train.input_dropout = 0; }});
+  else
+    all.push_back({fmt::format("input dropout {}", kInputDropout),
+                   {{"train.input_dropout", kManyColumns}},
+                   [](Experiment& experiment) { experiment.train.input_dropout = kInputDropout; }});
+  if (recipe.table.bins > kFewBins)
+    all.push_back({fmt::format("{} ranges", kFewBins),
+                   {{"table.bins", "wide ranges of numbers"}},
+                   [](Experiment& experiment) { experiment.table.bins = kFewBins; }});
+  else
+    all.push_back({fmt::format("{} ranges", Experiment::Table().bins),
+                   {{"table.bins", "narrow ranges of numbers"}},
+                   [](Experiment& experiment) { experiment.table.bins = Experiment::Table().bins; }});
+  all.push_back({"linear classifiers",
+                 {{"model.centroids", "for the classifiers"},
+                  {"model.classifiers", "linear classifiers correct what the hidden layer gets wrong"}},
+                 [](Experiment& experiment) {
+                   experiment.model.centroids = true;
+                   experiment.model.classifiers = 2.5f;
+                 }});
+  all.push_back({"smaller steps", {{"train.learning_rate", "smaller steps"}}, smaller_steps});
+  all.push_back({"a quarter of the passes",
+                 {{"train.epochs", "more passes learn the samples by heart"}},
+                 [](Experiment& experiment) { experiment.train.epochs = std::max(2u, experiment.train.epochs / 4); }});
+  if (facts.rows <= kFewSamples)
+    all.push_back({"three times the passes",
+                   {{"train.epochs", "few samples are few steps"}},
+                   [](Experiment& experiment) { experiment.train.epochs *= 3; }});
+  return all;
+}
+
+}  // namespace
+
 std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& facts,
                                       const Experiment& recipe) {
-  constexpr auto kSmallerSteps = [](Experiment& experiment) {
-    float& rate = experiment.train.learning_rate;
-    rate = rounded(0.4 * static_cast<double>(rate));
-  };
   std::vector<Alternative> all;
-  const auto offer = [&](const std::string& name, const Reason& chosen, void (*apply)(Experiment&)) {
-    if (!given.keys.contains(chosen.key)) all.push_back({name, chosen, apply});
+  const auto offer = [&](Alternative alternative) {
+    if (std::ranges::none_of(alternative.chosen, [&](const Reason& each) { return given.keys.contains(each.key); }))
+      all.push_back(std::move(alternative));
   };
+  if (is_small_table(recipe, facts)) {
+    for (Alternative& each : alternatives_of_table(recipe, facts)) offer(std::move(each));
+    return all;
+  }
   // Studies of data with many labels have decided everything. If most of these are rare, a short trial would
   // favour softmax, which learns the frequent ones first.
   if (has_classifiers(recipe.model) && facts.labels >= kManyLabels) return all;
   const bool needs_sigmoid =
       recipe.model.rare_trust != 1 || recipe.model.towers > 1 || !all_have_labels(recipe, facts);
   if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2 && !needs_sigmoid)
-    offer("loss softmax", {"model.loss", "labels compete for a sample"},
-          [](Experiment& experiment) { experiment.model.loss = Loss::kSoftmax; });
+    offer({"loss softmax", {{"model.loss", "labels compete for a sample"}},
+           [](Experiment& experiment) { experiment.model.loss = Loss::kSoftmax; }});
   else if (recipe.model.loss == Loss::kSoftmax)
-    offer("loss sigmoid", {"model.loss", "each label is a question of its own"},
-          [](Experiment& experiment) { experiment.model.loss = Loss::kSigmoid; });
+    offer({"loss sigmoid", {{"model.loss", "each label is a question of its own"}},
+           [](Experiment& experiment) { experiment.model.loss = Loss::kSigmoid; }});
   if (recipe.model.centroids) return all;
   Experiment slower = recipe;
-  kSmallerSteps(slower);
-  offer(fmt::format("learning rate {}", slower.train.learning_rate), {"train.learning_rate", "smaller steps"},
-        kSmallerSteps);
+  smaller_steps(slower);
+  offer({fmt::format("learning rate {}", slower.train.learning_rate), {{"train.learning_rate", "smaller steps"}},
+         smaller_steps});
   return all;
 }
 

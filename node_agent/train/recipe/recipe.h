@@ -61,13 +61,17 @@ Recipe reading_recipe(const GivenKeys& given);
 // How values are scaled. `facts` are those of the data as read without scaling.
 Recipe scaling_recipe(const GivenKeys& given, const DataFacts& facts);
 
+// Whether this is a table that is trained in seconds, so that whole trainings may be its trials. Such tables differ in
+// how much can be learned of them, which their facts do not tell (docs/studies/tables.md).
+bool is_small_table(const Experiment& recipe, const DataFacts& facts);
+
 // All other settings. given.experiment must already have the settings for reading and scaling.
 Recipe training_recipe(const GivenKeys& given, const DataFacts& facts, const Machine& machine);
 
-// Another value of one key, which may be tried instead of the recipe's.
+// Other values of some keys, which may be tried instead of the recipe's.
 struct Alternative {
   std::string name;  // "loss softmax"
-  Reason chosen;
+  std::vector<Reason> chosen;
   void (*apply)(Experiment&);
 };
 // What is worth a trial against `recipe`, the most promising first. No alternative changes a given key.

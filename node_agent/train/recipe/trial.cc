@@ -1,6 +1,7 @@
 #include "node_agent/train/recipe/trial.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <utility>
 
@@ -24,6 +25,69 @@ constexpr uint32_t kMostProbeSteps = 64, kFirstProbeSteps = 2;
 constexpr size_t kProbeScored = 512;   // samples
 constexpr size_t kProbeFitted = 2048;  // samples
 constexpr uint32_t kNarrowProbe = 64;  // width of the narrower of two probes
+
+// The scores of all labels for some samples, and which of them the samples have.
+class Answers {
+ public:
+  explicit Answers(Loss loss) : loss_(loss) {}
+
+  void add(const shard::Batch& batch, const shard::TopK& best) {
+    for (size_t s = 0; s < batch.size(); ++s) {
+      const std::span truth = std::span(batch.labels).subspan(batch.label_offsets[s], batch.label_offsets[s + 1] - batch.label_offsets[s]);
+      const std::span<const uint32_t> labels = best.labels(s);
+      ++samples_;
+      right_ += std::ranges::find(truth, labels[0]) != truth.end() ? 1 : 0;
+      for (size_t i = 0; i < labels.size(); ++i) {
+        scores_.push_back(best.scores(s)[i]);
+        has_.push_back(std::ranges::find(truth, labels[i]) != truth.end() ? 1 : 0);
+      }
+      labels_ = labels.size();
+    }
+  }
+
+  double p_at_1() const { return samples_ > 0 ? static_cast<double>(right_) / static_cast<double>(samples_) : 0; }
+
+  // With the best of many scales, so that a model is not blamed for being too sure: its order of labels counts, and
+  // probabilities are calibrated anyway (shard/inference/calibration.h).
+  double likelihood() const {
+    constexpr int kFewestHalves = -10, kMostHalves = 6;  // scales are powers of the root of 2
+    double best = 0;
+    for (int halves = kFewestHalves; halves <= kMostHalves; ++halves)
+      best = std::max(best, likelihood(std::exp2(0.5 * halves)));
+    return best;
+  }
+
+ private:
+  double likelihood(double scale) const {
+    double sum = 0;
+    for (size_t first = 0; first < scores_.size(); first += labels_)
+      sum += loss_ == Loss::kSoftmax ? of_softmax(first, scale) : of_sigmoids(first, scale);
+    return std::exp(sum / static_cast<double>(std::max<size_t>(samples_, 1)));
+  }
+  // Scores descend, so the first is the largest.
+  double of_softmax(size_t first, double scale) const {
+    double all = 0, right = 0;
+    for (size_t i = first; i < first + labels_; ++i) {
+      const double score = scale * (double{scores_[i]} - double{scores_[first]});
+      all += std::exp(score);
+      if (has_[i] != 0) right += score;
+    }
+    return right - std::log(all);
+  }
+  double of_sigmoids(size_t first, double scale) const {
+    double sum = 0;
+    for (size_t i = first; i < first + labels_; ++i) {
+      const double score = scale * (has_[i] != 0 ? 1 : -1) * double{scores_[i]};
+      sum -= std::max(-score, 0.0) + std::log1p(std::exp(-std::abs(score)));
+    }
+    return sum;
+  }
+
+  const Loss loss_;
+  size_t labels_ = 1, samples_ = 0, right_ = 0;
+  std::vector<float> scores_;  // [samples, labels], best first
+  std::vector<uint8_t> has_;   // whether the sample has this label
+};
 
 Sharding alone(const Experiment& experiment, const DataShape& shape) {
   std::vector<ModeletSpec> partition = partition_model(experiment, shape);
@@ -85,6 +149,11 @@ class TrialModel {
   void fit(std::span<const uint32_t> rows) {
     if (has_classifiers(experiment_.model))
       fit_classifiers(network_, evaluator_, data_, rows, {steps_, kClassifierRound});
+  }
+
+  void answer(std::span<const uint32_t> rows, Answers& answers) {
+    evaluator_.predict(data_, rows, data_.labels(), {steps_, kEvaluationRound},
+                       [&](const shard::Batch& batch, const shard::TopK& best) { answers.add(batch, best); });
   }
 
   std::vector<shard::Figure> score(std::span<const uint32_t> rows) {
@@ -163,14 +232,49 @@ Probe probe(TrialModel& model, const Cost& cost, size_t rows, double seconds) {
 }  // namespace
 
 DataTrials::DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads,
-                       std::function<void()> check)
+                       std::function<void()> check, uint32_t bins, Read read)
     : train_(train),
       features_(shard::FeatureRows::of(train)),
+      bins_(bins),
+      read_(std::move(read)),
       facts_(facts),
       pool_(threads > 0 ? threads : usable_cores()),
       check_(std::move(check)) {}
 
+const DataTrials::Reading* DataTrials::other_reading(const Experiment& experiment) {
+  if (!read_ || experiment.table.bins == bins_) return nullptr;
+  std::unique_ptr<const Reading>& reading = readings_[experiment.table.bins];
+  if (!reading) {
+    shard::Dataset train = read_(experiment);
+    shard::FeatureRows features = shard::FeatureRows::of(train);
+    reading.reset(new Reading{std::move(train), std::move(features)});
+  }
+  return reading.get();
+}
+
+Trials::Result DataTrials::repeated(const Experiment& experiment, const TrialPlan& plan) {
+  const Stopwatch watch;
+  const Reading* const other = other_reading(experiment);
+  const shard::Dataset& data = other ? other->train : train_;
+  std::vector<uint32_t> rows = shard::all_rows(data.rows());
+  shard::shuffle_rows(rows, Rng(experiment.train.seed, {kStreamValidation}));
+  Answers answers(experiment.model.loss);
+  for (uint32_t repetition = 0; repetition < plan.repetitions; ++repetition) {
+    const auto first = rows.begin() + repetition * plan.held_out_rows, end = first + plan.held_out_rows;
+    const std::vector<uint32_t> held_out(first, end);
+    std::vector<uint32_t> trained(rows.begin(), first);
+    trained.insert(trained.end(), end, rows.end());
+    std::ranges::sort(trained);
+    TrialModel model(experiment, data, other ? other->features : features_, std::move(trained), pool_, check_);
+    for (uint64_t left = model.all_steps(); left > 0; --left) model.step();
+    model.fit();
+    model.answer(held_out, answers);
+  }
+  return {.score = answers.likelihood(), .p_at_1 = answers.p_at_1(), .seconds = watch.seconds()};
+}
+
 Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& plan) {
+  if (plan.repetitions > 0) return repeated(experiment, plan);
   const Stopwatch watch;
   auto [rows, held_out] =
       hold_out_blocks(train_.rows(), plan.held_out_rows, plan.train_rows, experiment.train.seed);

@@ -264,7 +264,8 @@ TEST(Recipe, GivenKeysStay) {
     const Recipe fitted = fit_to_time(of, facts, kMachine, recipe.experiment, 1e-9, {1, 1}, 100).recipe;
     for (const Recipe& more : {scaling_recipe(of, facts), fitted})
       all.insert(all.end(), more.chosen.begin(), more.chosen.end());
-    for (const Alternative& each : alternatives(of, facts, recipe.experiment)) all.push_back(each.chosen);
+    for (const Alternative& each : alternatives(of, facts, recipe.experiment))
+      all.insert(all.end(), each.chosen.begin(), each.chosen.end());
     return all;
   };
   for (const DataFacts& facts : {wide_facts(), digits_facts()}) {
@@ -567,6 +568,101 @@ TEST(Choose, NothingLeftOpenNeedsNoTrials) {
     EXPECT_EQ(experiment.train.learning_rate, 1e-3f);
   }
   EXPECT_EQ(choice.experiment.train.learning_rate, 1e-3f);
+}
+
+// A table of 1,000 records with two labels.
+DataFacts small_table_facts() {
+  DataFacts facts = digits_facts();
+  facts.rows = 1000;
+  facts.features = 200;
+  facts.features_per_row = 10;
+  facts.labels = 2;
+  return facts;
+}
+
+GivenKeys given_table(std::vector<std::string> keys = {}) {
+  keys.insert(keys.end(), {"data.format=columns", "columns.x=number", "columns.y=target"});
+  return given(std::move(keys));
+}
+
+TEST(Choose, TrainsSmallTablesWhole) {
+  const DataFacts facts = small_table_facts();
+  const auto chosen_with = [&](FakeTrials& trials, const GivenKeys& of, const ChooseOptions& options = {}) {
+    return choose(of, {}, facts, kMachine, options, trials);
+  };
+  FakeTrials trials;
+  trials.seconds_per_trial = 1;  // no reason to leave any out
+  trials.score = [](const Experiment& e) { return 0.7 + (e.table.bins == 8 ? 0.1 : 0) - e.train.epochs * 0.001; };
+  const Choice choice = chosen_with(trials, given_table());
+  EXPECT_EQ(choice.plan.repetitions, 5u);
+  EXPECT_EQ(choice.plan.train_rows + choice.plan.held_out_rows, facts.rows);
+  EXPECT_EQ(choice.trials.size(), 7u);
+  EXPECT_EQ(trials.experiments.front().train.epochs, recipe_for(facts, given_table()).train.epochs) << "not shortened";
+  EXPECT_EQ(choice.experiment.table.bins, 8u);
+  EXPECT_LT(choice.experiment.train.epochs, trials.experiments.front().train.epochs);
+  EXPECT_GT(choice.experiment.train.input_dropout, 0) << "as the rules say: it makes no difference";
+
+  FakeTrials others;
+  others.score = trials.score;
+  const Choice with_given = chosen_with(others, given_table({"table.bins=32", "train.epochs=9"}));
+  EXPECT_EQ(with_given.experiment.table.bins, 32u);
+  EXPECT_EQ(with_given.experiment.train.epochs, 9u);
+  EXPECT_EQ(with_given.trials.size(), 4u);
+
+  FakeTrials none;
+  EXPECT_TRUE(chosen_with(none, given_table(), {.trial_share = 0}).trials.empty());
+  EXPECT_TRUE(chosen_with(none, given_table(), {.seconds = 100}).trials.empty());
+  EXPECT_EQ(chosen_with(none, given()).plan.repetitions, 0u) << "not a table";
+}
+
+// The label follows from a feature that every other sample has.
+TEST(DataTrials, WholeTrainingsAreJudgedByWhatTheyDidNotSee) {
+  const std::string text = ::testing::TempDir() + "whole.txt", prepared = ::testing::TempDir() + "whole.mlt";
+  std::ofstream out(text);
+  out << "200 12 2\n";
+  for (uint32_t row = 0; row < 200; ++row) out << row % 2 << ' ' << row % 2 << ":1 " << 2 + row / 2 % 10 << ":1\n";
+  out.close();
+  shard::prepare_data(text, Normalize::kNone, {}, prepared);
+  const shard::Dataset data = shard::Dataset::open(prepared);
+  int readings = 0;
+  DataTrials trials(data, measure_facts(data), 1, {}, 32, [&](const Experiment&) {
+    ++readings;
+    return shard::Dataset::open(prepared);
+  });
+  TrialPlan plan;
+  plan.repetitions = 2;
+  plan.train_rows = 160;
+  plan.held_out_rows = 40;
+  const auto result = [&](std::vector<std::string> keys) {
+    keys.insert(keys.end(), {"model.hidden=[16]", "modelets.hidden_columns=16", "sampling.mode=full", "train.batch=20",
+                             "optimizer.kind=adam"});
+    return trials.run(given(std::move(keys)).experiment, plan);
+  };
+  for (const std::string loss : {"model.loss=softmax", "model.loss=sigmoid"}) {
+    const Trials::Result untrained = result({loss, "train.epochs=1", "train.learning_rate=1e-9"});
+    EXPECT_LE(untrained.score, loss.ends_with("softmax") ? 0.6 : 0.36) << "as if guessed";
+    const Trials::Result trained = result({loss, "train.epochs=10", "train.learning_rate=0.01"});
+    EXPECT_GT(trained.score, 0.9);
+    EXPECT_EQ(trained.p_at_1, 1);
+  }
+  EXPECT_EQ(readings, 0);
+  // Labels that say nothing can be learned by heart only.
+  std::ofstream by_heart(text);
+  by_heart << "200 200 2\n";
+  for (uint32_t row = 0; row < 200; ++row) by_heart << row * 7919 % 13 % 2 << ' ' << row << ":1\n";
+  by_heart.close();
+  shard::prepare_data(text, Normalize::kNone, {}, prepared);
+  const shard::Dataset noise = shard::Dataset::open(prepared);
+  DataTrials of_noise(noise, measure_facts(noise), 1);
+  EXPECT_LT(of_noise.run(given({"model.hidden=[16]", "modelets.hidden_columns=16", "sampling.mode=full", "train.batch=20",
+                                "train.epochs=60", "train.learning_rate=0.1", "model.loss=softmax"})
+                             .experiment,
+                         plan)
+                .p_at_1,
+            0.8);
+  result({"table.bins=8", "train.epochs=1"});
+  result({"table.bins=8", "train.epochs=2"});
+  EXPECT_EQ(readings, 1);
 }
 
 TEST(ChoiceText, IsAnExperimentFileThatSaysWhy) {
