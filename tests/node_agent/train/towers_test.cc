@@ -260,6 +260,39 @@ TEST_F(TowersTest, ScoresOfALabelInSeveralTowersAreAveraged) {
   }
 }
 
+// Which towers train at once, and with how many threads, changes nothing that they learn.
+TEST_F(TowersTest, SeveralTrainAtOnce) {
+  train(job("one"));
+  TrainJob both = job("both");
+  both.threads = 2;
+  size_t done = 0;
+  for (const json& event : train(both)) {
+    if (event.at("event") == "tower_started") {
+      EXPECT_EQ(event.at("threads"), 1) << "each of two has one";
+    }
+    if (event.at("event") == "tower_finished") ++done;
+  }
+  EXPECT_EQ(done, kTowers);
+  shard::Model one(folder_ / "one"), two(folder_ / "both");
+  EXPECT_EQ(scores_of(one), scores_of(two));
+}
+
+TEST_F(TowersTest, AStopEndsAllThatTrainAtOnce) {
+  train(job("whole"));
+  TrainJob left = job("left");
+  left.threads = 2;
+  std::vector<std::string> interrupted;
+  for (const json& event : train(left, [](const json& event) {
+         return event.at("event") == "tower_started" && event.at("tower") == 2;
+       }))
+    if (event.at("event") == "interrupted") interrupted.push_back(event.at("checkpoint"));
+  EXPECT_EQ(interrupted, std::vector{(folder_ / "left").string()});
+  left.resume = TowerRun::start_of(folder_ / "left");
+  EXPECT_EQ(train(left).back().at("event"), "finished");
+  shard::Model whole(folder_ / "whole"), rest(folder_ / "left");
+  EXPECT_EQ(scores_of(whole), scores_of(rest));
+}
+
 TEST_F(TowersTest, ARunThatWasStoppedGoesOnToTheBit) {
   train(job("whole"));
   size_t steps = 0;
