@@ -62,6 +62,9 @@ class Explanation:
     shares: npt.NDArray[np.float64]
 
 
+_EVENTS = "histories.jsonl"  # of the checkpoint
+
+
 class Model:
     """A trained model. `rows` is a CSR matrix or an array of features; for a model of text or csv, a list of texts; for a model
     of csv or a table, a data frame, a dict {column: values}, a list of dicts {column: value}, or a list of lists with a value
@@ -264,6 +267,11 @@ class Model:
         """Reads a text or prepared file like those of the training. Returns features (as the model sees them) and labels, both CSR."""
         return self._matrices(self._native.read(os.fspath(path)))
 
+    def update(self, path: str | os.PathLike[str]) -> int:
+        """Adds the records of a table, a file like the training data, to the histories of their entities (docs/columns.md), which
+        answers know from now on. They are kept beside the model. Returns how many were new."""
+        return self._native.add_events(os.fspath(path))[0]
+
     def encode(self, rows: Questions | npt.ArrayLike) -> Any:
         """The features, as the model sees them (CSR), of texts or rows of columns."""
         return self._matrices(_rows.encode(self._native, _rows.listed(rows)))[0]
@@ -271,6 +279,8 @@ class Model:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copies the checkpoint to a new folder, which modelet.load() and the programs can read."""
         shutil.copytree(self._kept_folder(), folder)
+        if events := self._native.events():
+            (Path(folder) / _EVENTS).write_bytes(events)
 
     def to_onnx(self, path: str | os.PathLike[str], *, input: str = "sparse", k: int | None = None) -> None:
         """Writes the model as an ONNX file; see modelet.onnx.export."""
@@ -301,6 +311,8 @@ class Model:
     # A pickle contains the files of the checkpoint.
     def __getstate__(self) -> dict[str, Any]:
         files = {file.name: file.read_bytes() for file in sorted(self._kept_folder().iterdir()) if file.is_file()}
+        if events := self._native.events():
+            files[_EVENTS] = events
         return {"files": files, "threads": self._threads}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -101,6 +101,20 @@ class TableClassifier:
         self.threshold_ = 0.5 / (labels if self._softmax else 1)
         return self
 
+    def update(self, table: Table) -> int:
+        """Adds rows with labels to the histories of their entities (docs/columns.md), which answers know from now on; a row is never
+        described by itself or its future. Returns how many were new."""
+        if not hasattr(self, "model_"):
+            raise _modelet.UsageError("this TableClassifier has no model yet: call fit()")
+        with Folder() as folder:
+            part = _Part(table, "the table", folder.path / "table", self.target)
+            if part.is_written and part.path.stat().st_size == 0:
+                return 0
+            try:
+                return self.model_.update(part.path)
+            except (_modelet.Error, _modelet.UsageError) as error:
+                raise type(error)(_with_rows(str(error), [part], folder.path)) from None
+
     def predict(self, table: Table) -> npt.NDArray[Any]:
         """The label of each row; if rows had several in training, a list of those that are at least as probable as `threshold_`."""
         X, _ = self._encode(table)

@@ -243,6 +243,17 @@ nb::tuple Model::read(const std::string& path) const {
   return rows.arrays();
 }
 
+std::pair<uint64_t, uint64_t> Model::add_events(const std::string& path) const {
+  const nb::gil_scoped_release unlocked;
+  const shard::NewEvents events = model_.add_events(shard::LineReader(path));
+  return {events.added, events.unknown_labels};
+}
+
+nb::bytes Model::events() const {
+  const std::string events = model_.query_encoder().events();
+  return nb::bytes(events.data(), events.size());
+}
+
 nb::tuple Model::encode_texts(const std::vector<nb::bytes>& texts) const {
   std::vector<std::string> copies = strings(texts);
   Rows rows;

@@ -58,6 +58,9 @@ class Model {
   // [rows + 1], ids and values of the features (normalised as in training); offsets [rows + 1] and ids of
   // the labels.
   nanobind::tuple read(const std::string& path) const;
+  // Adds the records of a text to histories (shard::Model::add_events()): how many were new, and labels that are unknown.
+  std::pair<uint64_t, uint64_t> add_events(const std::string& path) const;
+  nanobind::bytes events() const;  // those that were added, as a text
   // The samples of questions (shard::QueryEncoder), as read() gives them. The rows have a field for each column.
   nanobind::tuple encode_texts(const std::vector<nanobind::bytes>& texts) const;
   nanobind::tuple encode_rows(const std::vector<std::vector<nanobind::bytes>>& rows) const;

@@ -117,6 +117,8 @@ NB_MODULE(_modelet, m) {
            nb::sig("def hidden(self, samples: Samples) -> numpy.typing.NDArray[numpy.float32]"))
       .def("read", &Model::read, "path"_a,
            nb::sig("def read(self, path: str) -> tuple[numpy.typing.NDArray[typing.Any], ...]"))
+      .def("add_events", &Model::add_events, "path"_a)
+      .def("events", &Model::events)
       .def("encode_texts", &Model::encode_texts, "texts"_a,
            nb::sig("def encode_texts(self, texts: collections.abc.Sequence[bytes]) -> "
                    "tuple[numpy.typing.NDArray[typing.Any], ...]"))

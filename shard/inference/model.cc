@@ -11,6 +11,7 @@
 #include "base/array/padding.h"
 #include "base/error.h"
 #include "base/experiment/memory.h"
+#include "base/system/file.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/kernels/elementwise.h"
@@ -72,6 +73,44 @@ Model::Model(const fs::path& checkpoint, unsigned threads, const fs::path& label
       names_(read_names(labels)),
       pool_(threads) {
   naming_the_intact(folder(), [this] { load_towers(); });
+  read_events();
+}
+
+fs::path Model::events_file() const {
+  const fs::path run = run_of(folder());
+  return (run.empty() ? folder() : run) / kEventsFile;
+}
+
+void Model::read_events() const {
+  const fs::path file = events_file();
+  if (!query_encoder_.has_histories() || !is_within(file.parent_path(), file)) return;
+  try {
+    query_encoder_.add_events(LineReader(file));
+  } catch (const UsageError& error) {
+    throw UsageError(file.string() + ": its events do not suit the model (" + error.what() + "): correct or remove it");
+  }
+}
+
+NewEvents Model::add_events(LineReader text) const {
+  const std::lock_guard lock(adding_);
+  NewEvents events = query_encoder_.add_events(std::move(text));
+  if (events.lines.empty()) return events;
+  const fs::path file = events_file();
+  // What was forgotten need not be kept. Seldom, so that the cost of writing everything is shared by many additions.
+  constexpr uint64_t kFewBytes = uint64_t{1} << 20;
+  std::error_code failure;
+  const std::uintmax_t bytes = fs::file_size(file, failure);
+  if (!failure && bytes > kFewBytes) {
+    const std::string kept = query_encoder_.events();
+    if (bytes > 2 * kept.size()) {
+      AtomicFile all(file);
+      all.write(kept);
+      all.commit();
+      return events;
+    }
+  }
+  AppendedFile(file).write(events.lines);
+  return events;
 }
 
 void Model::load_towers() {

@@ -92,6 +92,12 @@ class Model {
   // or labels.
   Dataset load_data(const std::filesystem::path& path, const PrepareProgress& progress = {}) const;
 
+  // Of a model with histories (docs/columns.md): records with labels become events that answers know from now on
+  // (Encoder::add_events()). They are also written to kEventsFile in the folder of the run, or in the checkpoint's if
+  // it is outside of one, which the constructor reads. One process at a time may add events to a run.
+  static constexpr const char* kEventsFile = "histories.jsonl";
+  NewEvents add_events(LineReader text) const;
+
   // [labels], or empty if they have no names.
   std::span<const std::string> label_names() const { return names_.names; }
   // Whether training had a file of names (data.labels) that is not here.
@@ -175,6 +181,8 @@ class Model {
     bool missing = false;
   };
   LabelNames read_names(const std::filesystem::path& file) const;
+  std::filesystem::path events_file() const;
+  void read_events() const;
   void load_towers();
   void predict_sparse(const Batch& batch, size_t k, TopK& best);
   void rank_means(const Batch& batch, size_t k, TopK& best, const LabelSet* among);
@@ -192,6 +200,7 @@ class Model {
   std::vector<RowRanker> rankers_;  // one per thread, for these
   Buffer embedded_;
   std::vector<Session> sessions_;                       // one per thread, for sparse batches
+  mutable std::mutex adding_;                           // guards the file of events
   mutable std::mutex mutex_;                            // guards idle_ and label_numbers_
   mutable std::vector<std::unique_ptr<Session>> idle_;  // for predict() on single samples
   mutable std::unique_ptr<const LabelNumbers> label_numbers_;

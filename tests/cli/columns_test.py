@@ -3,9 +3,11 @@ import csv
 import io
 import json
 import random
+import signal
 import unittest
+import urllib.request
 
-from programs import ProgramTest, finished
+from programs import ProgramTest, finished, wait_until
 
 SHOPS, KINDS = ["North Street", "South Road", "West End"], ["lamp", "chair", "table"]
 
@@ -94,6 +96,33 @@ class Columns(ProgramTest):
         (self.folder / "question.csv").write_text("day,customer,amount\n,7,\n")
         known = [row.split(",") for row in early if row.startswith("7,")]
         product = int(max(known, key=lambda row: int(row[1]))[3][1:])
+        with open(self.folder / "question.csv") as question:
+            (answer,) = self.modelet("predict", "histories", "-", "--k", "1", "--json", stdin=question).events()
+        self.assertEqual(answer["labels"][0]["name"], f"P{(product * 3 + 1) % 17}")
+        # What is told while it is served counts from then on, and is kept beside the model.
+        rows = [dict(zip(("customer", "day", "amount", "product"), row.split(","))) for row in late]
+        served = self.start("modelet", "serve", "histories", "--listen", "127.0.0.1:0", "--endpoint-file", self.folder / "endpoint", "--update",
+                            "--no-probabilities", "--threads", "1")
+        wait_until(lambda: (self.folder / "endpoint").exists(), "the server")
+        address = (self.folder / "endpoint").read_text().strip()
+
+        def ask(path, body):
+            asked = urllib.request.Request(address + path, json.dumps(body).encode(),
+                                           {"Content-Type": "application/json", "X-Modelet-Action": "yes"})
+            return json.loads(urllib.request.urlopen(asked, timeout=60).read())
+
+        def name_for_7():
+            return ask("/v1/predict", {"fields": {"customer": 7}, "k": 1})["labels"][0]["name"]
+
+        self.assertEqual(name_for_7(), answer["labels"][0]["name"])
+        updated = ask("/v1/update", {"samples": rows})
+        self.assertEqual((updated["added"], updated["unknown_labels"]), (len(late), 0))
+        self.assertEqual(ask("/v1/update", {"samples": rows[:9]})["added"], 0)
+        product = int(max((row for row in rows if row["customer"] == "7"), key=lambda row: int(row["day"]))["product"][1:])
+        self.assertEqual(name_for_7(), f"P{(product * 3 + 1) % 17}")
+        served.signal(signal.SIGTERM)
+        self.assert_ends(served, 0)
+        self.assertEqual(len((self.folder / "histories/histories.jsonl").read_text().splitlines()), len(late) + 9)
         with open(self.folder / "question.csv") as question:
             (answer,) = self.modelet("predict", "histories", "-", "--k", "1", "--json", stdin=question).events()
         self.assertEqual(answer["labels"][0]["name"], f"P{(product * 3 + 1) % 17}")

@@ -141,3 +141,25 @@ def test_errors_name_table_row_and_column(fitted, tmp_path):
     (tmp_path / "cut.parquet").write_bytes(b"PAR1\x15 and then nothing")
     refused("cut.parquet", lambda: fitted.predict(tmp_path / "cut.parquet"))
     refused("call fit()", lambda: modelet.TableClassifier("product").predict(pandas), modelet.UsageError)
+
+
+def purchases(rows, seed, first_day):
+    draw = np.random.default_rng(seed)
+    return pd.DataFrame({"customer": [f"c{each}" for each in draw.integers(9, size=rows)], "day": first_day + draw.permutation(rows),
+                         "paid": draw.integers(1, 4000, size=rows) / 8, "product": [f"p{each}" for each in draw.integers(5, size=rows)]})
+
+
+def test_what_customers_did_since():
+    settings = {"columns.customer": "entity", "columns.day": "time windows=30", "train.epochs": 1}
+    early, late = purchases(300, 3, 0), purchases(60, 4, 300)
+    classifier = modelet.fit(early, target="product", test=early[:9], settings=settings, threads=1, random_state=0, progress=False)
+    asked = late.drop(columns="product")
+    before, expected = classifier._encode(asked)[0], classifier._encode(late, "product")[0]
+    assert (before != expected).nnz > 0
+    assert classifier.update(late[30:]) == 30
+    assert classifier.update(late) == 30
+    assert (classifier._encode(asked)[0] != expected).nnz == 0
+    copy = pickle.loads(pickle.dumps(classifier))
+    assert (copy._encode(asked)[0] != expected).nnz == 0
+    with pytest.raises(modelet.UsageError, match="row 1.*column 'day': expected a time"):
+        classifier.update(pd.DataFrame({**late[:2], "day": ["301", "soon"]}))

@@ -19,23 +19,6 @@ using agent::AddOptions;
 using agent::ChangedLabels;
 using comm::http::Request;
 using comm::http::Response;
-// {"samples": [{"title": ["a", "b"], "product": "P7"}]}, and what may be nested in columns that are not used.
-constexpr int kMostNestedInChange = 16;
-
-std::string text_of_samples(const nlohmann::json& body) {
-  const nlohmann::json& samples = member_at(body, "samples", "the request");
-  if (samples.is_string()) return samples.get<std::string>();
-  constexpr const char* kExpected =
-      ": text as that of the training data is expected, or a list of objects of columns and their values";
-  if (!samples.is_array()) throw FormatError(std::string("samples") + kExpected);
-  std::string lines;
-  for (const nlohmann::json& sample : samples) {
-    if (!sample.is_object()) throw FormatError(std::string("samples") + kExpected);
-    lines += sample.dump() + "\n";
-  }
-  return lines;
-}
-
 void write_lines(const std::filesystem::path& path, const std::string& text) {
   AtomicFile file(path);
   file.write(text);
@@ -84,7 +67,7 @@ LabelRoutes::LabelRoutes(std::string run, unsigned threads, ModelHolder& models,
 }
 
 Response LabelRoutes::change(const Request& request, const char* what, Change make) {
-  const nlohmann::json body = parse_strict_json(request.body, "the request", kMostNestedInChange, true);
+  const nlohmann::json body = parse_strict_json(request.body, "the request", kMostNestedInSamples, true);
   if (!body.is_object()) throw FormatError("the request: a JSON object is expected");
   const std::unique_lock<std::mutex> alone(changing_, std::try_to_lock);
   if (!alone) return comm::http::error_response(503, "labels are being changed already; ask again when that is done");

@@ -1,11 +1,14 @@
 #include "scheduler/cli/serve/model_holder.h"
 
+#include <memory>
+#include <sstream>
 #include <utility>
 
 #include "base/error.h"
 #include "base/system/log.h"
 #include "node_agent/machine/capacity.h"
 #include "scheduler/cli/model/run_samples.h"
+#include "shard/data/read/line_reader.h"
 #include "shard/modelet/checkpoint.h"
 
 namespace modelet::cli {
@@ -40,6 +43,22 @@ std::shared_ptr<const ServedModel> load_served(const ServedModelOptions& options
   return served;
 }
 
+// As of a file.
+shard::LineReader lines_of(std::string text, const char* name) {
+  return {std::make_unique<std::stringbuf>(std::move(text), std::ios::in), name};
+}
+
+// Events that came while `now` was being loaded. A model without histories has no use for them.
+void take_over_events(const shard::Model& before, const shard::Model& now) {
+  std::string events = before.query_encoder().events();
+  if (events.empty()) return;
+  try {
+    now.query_encoder().add_events(lines_of(std::move(events), "earlier events"));
+  } catch (const Error& error) {
+    log_warning("{}: the events of the model before do not suit it: {}", now.folder().string(), error.what());
+  }
+}
+
 }  // namespace
 
 ModelHolder::ModelHolder(ServedModelOptions options, Seconds every)
@@ -72,6 +91,11 @@ std::shared_ptr<const shard::Model> ModelHolder::model() const {
 ModelHolder::Reloads ModelHolder::reloads() const {
   const std::lock_guard lock(mutex_);
   return reloads_;
+}
+
+shard::NewEvents ModelHolder::add_events(std::string text) {
+  const std::lock_guard lock(updating_);
+  return model()->add_events(lines_of(std::move(text), "samples"));
 }
 
 void ModelHolder::look_now() {
@@ -111,6 +135,8 @@ void ModelHolder::look() {
     if (folder == old->folder() && fingerprint == old->fingerprint()) return;
     log_info("loading {}", folder.string());
     auto loaded = load_served(options_);
+    const std::lock_guard no_update(updating_);
+    take_over_events(*old, loaded->model);
     const std::lock_guard lock(mutex_);
     served_ = std::move(loaded);
     ++reloads_.done;

@@ -51,6 +51,8 @@ class ModelHolder {
   std::shared_ptr<const ServedModel> served() const;
   std::shared_ptr<const shard::Model> model() const;  // of the same
   size_t examples() const { return options_.examples; }
+  // Of the model that is served (shard::Model::add_events()), and of those that come after it. `text` is of its format.
+  shard::NewEvents add_events(std::string text);
   void look_now();
   // As look_now(), but returns when what there is is served.
   void look();
@@ -67,7 +69,8 @@ class ModelHolder {
 
   const ServedModelOptions options_;
   const Seconds every_;
-  std::mutex looking_;  // one look at a time; taken before the other
+  std::mutex looking_;   // one look at a time; taken before the others
+  std::mutex updating_;  // no events are added while a model takes over; taken before mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<const ServedModel> served_;

@@ -228,6 +228,41 @@ constexpr const char* kDescription = R"({
   }
 })";
 
+constexpr const char* kLabelledSamples = R"({"oneOf": [
+      {"type": "string", "description": "Text as that of the training data, with labels"},
+      {"type": "array", "items": {"type": "object"}, "description": "Columns and their values, labels included, for models of tables"}]})";
+
+nlohmann::ordered_json action_parameter() {
+  return {{"name", "X-Modelet-Action"}, {"in", "header"}, {"required", true}, {"schema", {{"type", "string"}}}};
+}
+
+nlohmann::ordered_json responses_of_change(const char* done, const char* schema) {
+  using Json = nlohmann::ordered_json;
+  const auto reference = [](const std::string& to) { return Json{{"$ref", to}}; };
+  Json responses = {{"200", {{"description", done}, {"content", {{"application/json", {{"schema", reference(schema)}}}}}}}};
+  for (const char* status : {"400", "401", "403", "405", "408", "413", "415", "431", "500", "503"})
+    responses[status] = reference("#/components/responses/Error");
+  return responses;
+}
+
+void add_update_path(nlohmann::ordered_json& description) {
+  using Json = nlohmann::ordered_json;
+  description["paths"]["/v1/update"]["post"] = {
+      {"operationId", "update"},
+      {"summary", "Add events to the histories of entities"},
+      {"parameters", Json::array({action_parameter()})},
+      {"requestBody",
+       {{"required", true},
+        {"content",
+         {{"application/json",
+           {{"schema", Json::parse(R"({"type": "object", "required": ["samples"], "additionalProperties": false,
+         "properties": {"samples": {"$ref": "#/components/schemas/LabelledSamples"}}})")}}}}}}},
+      {"responses", responses_of_change("Questions from now on know the events", "#/components/schemas/Updated")}};
+  description["components"]["schemas"]["Updated"] = Json::parse(R"({"type": "object", "required": ["added", "unknown_labels", "step"],
+      "properties": {"added": {"type": "integer", "description": "Events that were not known yet"},
+      "unknown_labels": {"type": "integer", "description": "Labels that the model does not have"}, "step": {"type": "integer"}}})");
+}
+
 struct LabelChange {
   const char *name, *summary, *body;  // the schema of the body
 };
@@ -250,24 +285,15 @@ constexpr LabelChange kLabelChanges[] = {
 
 void add_label_paths(nlohmann::ordered_json& description) {
   using Json = nlohmann::ordered_json;
-  const auto reference = [](const char* to) { return Json{{"$ref", to}}; };
   for (const LabelChange& change : kLabelChanges) {
-    Json responses = {{"200", {{"description", "The change is made, and the changed model is served"},
-                               {"content", {{"application/json", {{"schema", reference("#/components/schemas/ChangedLabels")}}}}}}}};
-    for (const char* status : {"400", "401", "403", "405", "408", "413", "415", "431", "500", "503"})
-      responses[status] = reference("#/components/responses/Error");
-    Json action = {{"name", "X-Modelet-Action"}, {"in", "header"}, {"required", true}, {"schema", {{"type", "string"}}}};
     description["paths"]["/v1/labels/" + std::string(change.name)]["post"] = {
         {"operationId", std::string(change.name) + "_labels"},
         {"summary", change.summary},
-        {"parameters", Json::array({std::move(action)})},
+        {"parameters", Json::array({action_parameter()})},
         {"requestBody", {{"required", true}, {"content", {{"application/json", {{"schema", Json::parse(change.body)}}}}}}},
-        {"responses", std::move(responses)}};
+        {"responses", responses_of_change("The change is made, and the changed model is served", "#/components/schemas/ChangedLabels")}};
   }
   Json& schemas = description["components"]["schemas"];
-  schemas["LabelledSamples"] = Json::parse(R"({"oneOf": [
-      {"type": "string", "description": "Text as that of the training data, with labels"},
-      {"type": "array", "items": {"type": "object"}, "description": "Columns and their values, labels included, for models of tables"}]})");
   schemas["ChangedLabels"] = Json::parse(R"({"type": "object", "required": ["what", "checkpoint", "changed", "labels", "step"], "properties": {
       "event": {"type": "string"}, "what": {"type": "string"}, "checkpoint": {"type": "string"}, "changed": {"type": "integer"},
       "labels": {"type": "integer", "description": "That the model has now"}, "samples": {"type": "integer"},
@@ -276,11 +302,13 @@ void add_label_paths(nlohmann::ordered_json& description) {
 
 }  // namespace
 
-std::string openapi_text(const RequestLimits& limits, bool token, bool change_labels) {
+std::string openapi_text(const RequestLimits& limits, bool token, bool change_labels, bool update) {
   using Json = nlohmann::ordered_json;
   Json description = Json::parse(kDescription);
   description["info"]["version"] = kVersion;
   if (change_labels) add_label_paths(description);
+  if (update) add_update_path(description);
+  if (change_labels || update) description["components"]["schemas"]["LabelledSamples"] = Json::parse(kLabelledSamples);
   auto& question = description["components"]["schemas"]["Question"]["properties"];
   question["k"]["maximum"] = limits.k;
   question["samples"]["maxItems"] = limits.samples;

@@ -8,6 +8,6 @@
 namespace modelet::cli {
 
 // Returns JSON. `token`: whether requests must bring a token. `change_labels`: whether there are LabelRoutes.
-std::string openapi_text(const RequestLimits& limits, bool token, bool change_labels);
+std::string openapi_text(const RequestLimits& limits, bool token, bool change_labels, bool update);
 
 }  // namespace modelet::cli

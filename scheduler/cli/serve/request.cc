@@ -175,6 +175,20 @@ void require_known_keys(const Value& object, std::span<const std::string> known,
       refuse(where, "there is no key '" + member.key() + "'" + suggestion(member.key(), known));
 }
 
+std::string text_of_samples(const Value& body) {
+  const Value& samples = member_at(body, "samples", "the request");
+  if (samples.is_string()) return samples.get<std::string>();
+  constexpr const char* kExpected =
+      "text as that of the training data is expected, or a list of objects of columns and their values";
+  if (!samples.is_array()) refuse("samples", kExpected);
+  std::string lines;
+  for (const Value& sample : samples) {
+    if (!sample.is_object()) refuse("samples", kExpected);
+    lines += sample.dump() + "\n";
+  }
+  return lines;
+}
+
 PredictRequest parse_request(std::string_view body, const shard::Columns& columns,
                              const RequestLimits& limits) {
   static const std::vector<std::string> kOfSample = {"text", "fields", "features"};

@@ -47,6 +47,11 @@ struct PredictRequest {
 // Throws if an object has another key.
 void require_known_keys(const nlohmann::json& object, std::span<const std::string> known, const std::string& where);
 
+// The member `samples` of a request as text that the model reads: it is text, or a list of objects of columns and their
+// values, which may have nested values in columns that are not used.
+inline constexpr int kMostNestedInSamples = 16;
+std::string text_of_samples(const nlohmann::json& body);
+
 // `columns`: those of the model (QueryEncoder::columns()).
 PredictRequest parse_request(std::string_view body, const shard::Columns& columns,
                              const RequestLimits& limits);

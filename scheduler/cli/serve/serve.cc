@@ -23,6 +23,7 @@
 #include "scheduler/cli/serve/label_routes.h"
 #include "scheduler/cli/serve/model_holder.h"
 #include "scheduler/cli/serve/service.h"
+#include "scheduler/cli/serve/update_route.h"
 
 namespace modelet::cli {
 namespace {
@@ -33,7 +34,7 @@ struct ServeOptions {
   comm::http::ServerOptions http{.threads = 0};
   double reload_seconds = 10;
   std::string token_file, endpoint_file;
-  bool no_probabilities = false, change_labels = false;
+  bool no_probabilities = false, change_labels = false, update = false;
 };
 
 // While it lives, SIGTERM and SIGINT end wait(). SIGHUP looks for a newer checkpoint.
@@ -75,12 +76,14 @@ void serve(ServeOptions options) {
   options.model.threads = options.http.threads;
   ModelHolder models(options.model, Seconds(options.reload_seconds));
   comm::http::Router router(std::move(tokens));
-  const Service service(models, options.limits, options.change_labels, router);
+  const Service service(models, options.limits, options.change_labels, options.update, router);
   std::optional<LabelRoutes> labels;
   if (options.change_labels) {
     labels.emplace(options.model.run, options.http.threads, models, router);
     ++options.http.others;  // a change takes its time
   }
+  std::optional<UpdateRoute> update;
+  if (options.update) update.emplace(models, router);
   comm::http::Server server(router, options.http);
   {
     Signals signals;
@@ -153,6 +156,8 @@ void add_serve_verb(CLI::App& app) {
       ->capture_default_str();
   verb.add_flag("--change-labels", options->change_labels,
                 "requests may add, correct, remove and rename labels of the run (POST /v1/labels/...)");
+  verb.add_flag("--update", options->update,
+                "requests may add events to the histories of entities (POST /v1/update), which are kept beside the model");
   verb.add_option("--reload-seconds", options->reload_seconds,
                   "between two looks for a newer checkpoint; 0: only after SIGHUP")
       ->check(number_between(0.0, 1e6))
@@ -195,6 +200,7 @@ void add_serve_verb(CLI::App& app) {
       "  modelet serve runs/amazon --sparse --queries test.mlt --threads 2\n"
       "  modelet serve runs/sections --listen 0.0.0.0:8080 --token-file token\n"
       "  modelet serve runs/products --subset in-stock=in-stock.txt --change-labels\n"
+      "  modelet serve runs/orders --update\n"
       "docs/serving.md has the requests and responses. SIGHUP looks for a newer checkpoint at once; SIGTERM and Ctrl-C end it "
       "when the requests in progress are answered.");
   verb.callback([options] { serve(*options); });

@@ -76,7 +76,8 @@ Json labels_of(const Query& query, const PredictRequest& request, shard::SearchM
 
 }  // namespace
 
-Service::Service(const ModelHolder& models, RequestLimits limits, bool change_labels, comm::http::Router& router)
+Service::Service(const ModelHolder& models, RequestLimits limits, bool change_labels, bool update,
+                 comm::http::Router& router)
     : models_(models), limits_(limits) {
   router.add({.method = "POST",
               .path = "/v1/predict",
@@ -86,7 +87,7 @@ Service::Service(const ModelHolder& models, RequestLimits limits, bool change_la
   router.add({.method = "GET", .path = "/v1/model", .handler = [this](const Request&) { return model(); }});
   router.add({.method = "GET",
               .path = "/openapi.json",
-              .handler = [text = openapi_text(limits, router.has_token(), change_labels)](const Request&) {
+              .handler = [text = openapi_text(limits, router.has_token(), change_labels, update)](const Request&) {
                 return Response{.body = text};
               }});
   router.add_metrics([this](comm::http::MetricsText& text) { write_metrics(text); });

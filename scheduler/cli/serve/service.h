@@ -16,8 +16,9 @@ namespace modelet::cli {
 
 class Service {
  public:
-  // Adds its routes and metrics to the router. `change_labels`: whether it has LabelRoutes, too, for the description. It must live as long as requests come.
-  Service(const ModelHolder& models, RequestLimits limits, bool change_labels, comm::http::Router& router);
+  // Adds its routes and metrics to the router. `change_labels`, `update`: whether it has LabelRoutes and an UpdateRoute, too,
+  // for the description. It must live as long as requests come.
+  Service(const ModelHolder& models, RequestLimits limits, bool change_labels, bool update, comm::http::Router& router);
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
@@ -145,7 +146,11 @@ class LabelCells {
 }  // namespace
 
 ColumnsEncoder::ColumnsEncoder(const Encoding& options)
-    : options_(options), plan_(column_plan(options)), history_(history_of(options)), parts_(parts_of(options)) {}
+    : options_(options),
+      plan_(column_plan(options)),
+      history_(history_of(options)),
+      live_(history_ ? std::make_unique<LiveEvents>(history_->known()) : nullptr),
+      parts_(parts_of(options)) {}
 
 std::string ColumnsEncoder::prefix_of(size_t part) const {
   return options_.format == DataFormat::kColumns ? std::to_string(part) + "." : "";
@@ -247,8 +252,11 @@ class ColumnsEncoder::Reader : public SampleReader {
     features_.clear();
     if (encoder_.history_) {
       features_.base = 0;
-      const EventLog& known = encoder_.history_->known();
-      encoder_.history_->append(known, encoder_.history_->find(cells_, known), features_);
+      const HistoryFeatures& history = *encoder_.history_;
+      if (const auto log = encoder_.live_->of(cells_.cell(history.columns().entity)))
+        history.append(*log, history.find(cells_, LiveEvents::kOwn), features_);
+      else
+        history.append(history.known(), history.find(cells_, history.known()), features_);
     }
     append_parts(features_);
     sample = {features_.ids, features_.values, labels_};
@@ -330,9 +338,10 @@ class ColumnsEncoder::HistoryReader : public Reader {
 
 std::unique_ptr<SampleReader> ColumnsEncoder::open(LineReader text) const {
   CellReader cells = cells_of(std::move(text), LabelsIn::kOptional);
-  if (history_ && cells.has_labels())
-    return std::make_unique<HistoryReader>(*this, std::move(cells), history_->known());
-  return std::make_unique<Reader>(*this, std::move(cells));
+  if (!history_ || !cells.has_labels()) return std::make_unique<Reader>(*this, std::move(cells));
+  EventLog log = history_->known();
+  live_->add_to(log);
+  return std::make_unique<HistoryReader>(*this, std::move(cells), std::move(log));
 }
 
 std::unique_ptr<SampleReader> ColumnsEncoder::open_training(const std::filesystem::path& text) const {
@@ -347,6 +356,42 @@ std::unique_ptr<SampleReader> ColumnsEncoder::open_training(LineReader text) con
 
 std::unique_ptr<SampleReader> ColumnsEncoder::open_requests(LineReader text) const {
   return std::make_unique<Reader>(*this, cells_of(std::move(text), LabelsIn::kOptional));
+}
+
+NewEvents ColumnsEncoder::add_events(LineReader text) const {
+  if (!live_) return Encoder::add_events(std::move(text));
+  CellReader cells = cells_of(std::move(text), LabelsIn::kRequired);
+  LabelCells labels(plan_);
+  NewEvents result;
+  std::vector<LiveEvent> events;
+  std::vector<uint32_t> ids;
+  while (cells.next()) {
+    if (plan_.target)
+      result.unknown_labels += labels_.find(labels.names(cells), ids);
+    else
+      labels.set_flags(cells, ids);
+    HistoryEvent event = history_->event_of(cells, ids);
+    if (ids.empty()) continue;
+    events.push_back({std::move(event), line_of(cells)});
+    result.lines.append(events.back().line).push_back('\n');
+  }
+  result.added = live_->add(std::move(events));
+  return result;
+}
+
+// What a history takes of a record.
+std::string ColumnsEncoder::line_of(const CellReader& cells) const {
+  const HistoryColumns& of_history = history_->columns();
+  nlohmann::json line = nlohmann::json::object();
+  for (size_t column = 0; column < plan_.columns.size(); ++column)
+    if (column == of_history.entity || column == of_history.time || plan_.columns[column].is_label ||
+        std::ranges::count(of_history.numbers, column) > 0)
+      line[plan_.columns[column].name] = cells.cell(column);
+  try {
+    return line.dump();
+  } catch (const nlohmann::json::type_error&) {
+    cells.csv().fail("is not UTF-8; an event has to be");
+  }
 }
 
 // The fields of the rows are those of the columns without labels, in their order.

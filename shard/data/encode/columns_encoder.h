@@ -22,6 +22,7 @@
 #include "shard/data/encode/features/column_features.h"
 #include "shard/data/encode/features/history_features.h"
 #include "shard/data/encode/features/label_names.h"
+#include "shard/data/encode/features/live_events.h"
 #include "shard/data/read/cells.h"
 
 namespace modelet::shard {
@@ -35,13 +36,16 @@ class ColumnsEncoder : public Encoder {
 
   std::vector<std::byte> state() const override;
   using Encoder::open;
-  // With histories, records of the text are events for each other, beside those of the training text; its samples are
-  // kept in memory until all are read. Questions are answered at once, from the events of the training text.
+  // With histories, records of the text are events for each other, beside those of the training text and of add_events();
+  // its samples are kept in memory until all are read. Questions are answered at once, from those events.
   std::unique_ptr<SampleReader> open(LineReader text) const override;
   std::unique_ptr<SampleReader> open_training(const std::filesystem::path& text) const override;
   std::unique_ptr<SampleReader> open_training(LineReader text) const;
   std::unique_ptr<SampleReader> open_requests(LineReader text) const override;
   std::unique_ptr<SampleReader> open_rows(CsvReader rows) const override;
+  bool has_histories() const override { return live_ != nullptr; }
+  NewEvents add_events(LineReader text) const override;
+  std::string events() const override { return live_ ? live_->lines() : std::string(); }
 
  private:
   class Reader;
@@ -50,11 +54,13 @@ class ColumnsEncoder : public Encoder {
   explicit ColumnsEncoder(const Encoding& options);
   CellReader cells_of(LineReader text, LabelsIn labels) const;
   std::string prefix_of(size_t part) const;
+  std::string line_of(const CellReader& cells) const;
   void number_parts();
 
   Encoding options_;
   ColumnPlan plan_;
   std::optional<HistoryFeatures> history_;
+  std::unique_ptr<LiveEvents> live_;  // null: there are no histories
   std::vector<std::unique_ptr<ColumnFeatures>> parts_;
   std::vector<uint32_t> bases_;  // [parts] where the ids of each begin
   uint32_t features_ = 0;

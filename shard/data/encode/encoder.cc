@@ -77,6 +77,10 @@ bool looks_like_xmc(LineReader& lines) {
 
 }  // namespace
 
+NewEvents Encoder::add_events(LineReader) const {
+  throw UsageError("this model has no histories, to which events could be added: it was trained without columns of the types entity and time");
+}
+
 std::unique_ptr<SampleReader> Encoder::open_rows(CsvReader) const {
   MODELET_CHECK(false, "rows for a format without columns");
 }

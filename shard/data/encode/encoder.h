@@ -8,7 +8,7 @@
 //   what else the format needs
 //
 // The same text and options give the same state, on every node. XMC text needs no encoder: its state is
-// empty. Immutable: any thread may use one.
+// empty. Immutable, except for events of histories (add_events()): any thread may use one.
 #pragma once
 
 #include <cstddef>
@@ -35,10 +35,17 @@ namespace modelet::shard {
 // Version of the meaning of a state.
 inline constexpr const char* kEncoderVersion = "2";
 // Part of the name of what is prepared from text, so that a text is prepared again after readers have changed.
-inline constexpr const char* kReaderVersion = "5";
+inline constexpr const char* kReaderVersion = "6";
 
 // A state larger than this is refused.
 inline constexpr uint64_t kMaxEncoderBytes = uint64_t{4} << 30;
+
+// What became of records as events.
+struct NewEvents {
+  uint64_t added = 0;           // were not known yet
+  uint64_t unknown_labels = 0;  // labels that the model does not have; records without others are no events
+  std::string lines;            // what was given, as JSON Lines that are read as events again
+};
 
 class Encoder {
  public:
@@ -57,6 +64,13 @@ class Encoder {
   // The samples of rows that a model of columns is asked about: a field for each of its Columns
   // (shard/data/encode/columns.h). Only for formats with columns.
   virtual std::unique_ptr<SampleReader> open_rows(CsvReader rows) const;
+
+  // Of a model with histories: records with labels become events, all of them or, with an error, none; what is opened from
+  // now on knows them. Any thread. UsageError if there are no histories.
+  virtual bool has_histories() const { return false; }
+  virtual NewEvents add_events(LineReader text) const;
+  // The events that were added and not forgotten (features/live_events.h), as `lines`.
+  virtual std::string events() const { return {}; }
 };
 
 // Called from time to time while fitting, with the bytes of text read and the part of the file read, in [0,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "shard/data/read/xmc_reader.h"
 #include "shard/data/store/prepared.h"
 
@@ -91,6 +92,13 @@ std::unique_ptr<SampleReader> QueryEncoder::open_rows(std::vector<Row> rows, con
   return std::make_unique<NormalisedReader>(encoder_->open_rows(CsvReader(std::move(rows), name)),
                                             normalize_);
 }
+
+NewEvents QueryEncoder::add_events(LineReader text) const {
+  if (!encoder_) throw UsageError("this model reads ids, and has no histories, to which events could be added");
+  return encoder_->add_events(std::move(text));
+}
+
+std::string QueryEncoder::events() const { return encoder_ ? encoder_->events() : std::string(); }
 
 std::unique_ptr<SampleReader> QueryEncoder::open_ids(LineReader text) const {
   return std::make_unique<NormalisedReader>(std::make_unique<XmcReader>(std::move(text), features_, labels_),

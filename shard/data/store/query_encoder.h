@@ -1,6 +1,6 @@
 // QueryEncoder: makes samples of what a model is asked, encoded and normalised as its training data was. The
 // text may come from a pipe or lie in memory, and nothing is written to disk. It may have labels (to compare
-// with) or not. Immutable: any thread may use it.
+// with) or not. Immutable, except for events: any thread may use it.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +40,11 @@ class QueryEncoder {
   std::unique_ptr<SampleReader> open_rows(std::vector<Row> rows, const std::string& name) const;
   // The samples of XMC text, whatever the model's format: ids are those of the model's features and labels.
   std::unique_ptr<SampleReader> open_ids(LineReader text) const;
+
+  // Events of histories, as of the Encoder.
+  bool has_histories() const { return encoder_ && encoder_->has_histories(); }
+  NewEvents add_events(LineReader text) const;
+  std::string events() const;
 
  private:
   std::unique_ptr<Encoder> encoder_;  // null: XMC text

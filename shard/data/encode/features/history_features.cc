@@ -60,12 +60,14 @@ void EventLog::sort() {
   std::ranges::stable_sort(events_, [&](const Event& a, const Event& b) { return less(a, b); });
   const auto equal = [&](const Event& a, const Event& b) { return !less(a, b); };
   events_.erase(std::unique(events_.begin(), events_.end(), equal), events_.end());
-  sums_.assign((events_.size() + 1) * numbers_of_event_, 0);
-  for (size_t event = 0; event < events_.size(); ++event)
+  sums_.resize(events_.size() * numbers_of_event_);
+  for (size_t event = 0; event < events_.size(); ++event) {
+    const bool goes_on = event > 0 && events_[event - 1].entity == events_[event].entity;
     for (size_t n = 0; n < numbers_of_event_; ++n) {
       const size_t at = event * numbers_of_event_ + n;
-      sums_[at + numbers_of_event_] = sums_[at] + double{numbers(event)[n]};
+      sums_[at] = (goes_on ? sums_[at - numbers_of_event_] : 0) + double{numbers(event)[n]};
     }
+  }
 }
 
 void EventLog::keep_last(size_t most) {
@@ -99,7 +101,10 @@ size_t EventLog::first_after(Range range, double time) const {
 }
 
 double EventLog::sum(Range range, size_t number) const {
-  return sums_[range.last * numbers_of_event_ + number] - sums_[range.first * numbers_of_event_ + number];
+  if (range.first == range.last) return 0;
+  const double all = sums_[(range.last - 1) * numbers_of_event_ + number];
+  const bool goes_on = range.first > 0 && events_[range.first - 1].entity == events_[range.first].entity;
+  return goes_on ? all - sums_[(range.first - 1) * numbers_of_event_ + number] : all;
 }
 
 HistoryFeatures::HistoryFeatures(HistoryColumns columns, const Experiment::Sessions& options, uint32_t bins)
@@ -132,27 +137,48 @@ HistoryFeatures::Moment HistoryFeatures::add(const CellReader& cells, std::span<
   const double time = time_of(cells, kind);
   if (name.empty() || std::isnan(time)) return {};
   const Moment moment{log.entities().insert(name), time};
-  if (labels.empty()) return moment;
+  if (!labels.empty()) log.add(moment.entity, time, labels, numbers_of(cells));
+  return moment;
+}
+
+std::vector<float> HistoryFeatures::numbers_of(const CellReader& cells) const {
   std::vector<float> numbers;
   for (const size_t column : columns_.numbers) {
     const float value = cells.number(column);
     numbers.push_back(std::isnan(value) ? 0 : value);
   }
-  log.add(moment.entity, time, labels, numbers);
-  return moment;
+  return numbers;
+}
+
+HistoryEvent HistoryFeatures::event_of(const CellReader& cells, std::span<const uint32_t> labels) const {
+  Times kind = times_;
+  const std::string_view name = cells.cell(columns_.entity);
+  if (name.empty()) cells.fail(columns_.entity, "is missing: an event has an entity");
+  require_name(cells);
+  const double time = time_of(cells, kind);
+  if (std::isnan(time)) cells.fail(columns_.time, "is missing: an event has a time");
+  return {std::string(name), time, {labels.begin(), labels.end()}, numbers_of(cells)};
+}
+
+void HistoryFeatures::require_name(const CellReader& cells) const {
+  if (cells.cell(columns_.entity).size() > LabelNames::kMaxBytes)
+    cells.fail(columns_.entity, "the name of an entity has more than " + std::to_string(LabelNames::kMaxBytes) +
+                                    " bytes; is this the right column?");
 }
 
 HistoryFeatures::Moment HistoryFeatures::find(const CellReader& cells, const EventLog& log) const {
+  return find(cells, log.entities().find(cells.cell(columns_.entity)));
+}
+
+HistoryFeatures::Moment HistoryFeatures::find(const CellReader& cells, uint32_t entity) const {
   Times kind = times_;
   const double time = time_of(cells, kind);
-  return {log.entities().find(cells.cell(columns_.entity)), std::isnan(time) ? kAfterAll : time};
+  return {entity, std::isnan(time) ? kAfterAll : time};
 }
 
 void HistoryFeatures::count(const CellReader& cells, std::span<const uint32_t> labels) {
   time_of(cells, times_);
-  if (cells.cell(columns_.entity).size() > LabelNames::kMaxBytes)
-    cells.fail(columns_.entity, "the name of an entity has more than " + std::to_string(LabelNames::kMaxBytes) +
-                                    " bytes; is this the right column?");
+  require_name(cells);
   moments_.push_back(add(cells, labels, known_));
 }
 

@@ -23,6 +23,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,11 +42,20 @@ struct HistoryColumns {
   std::vector<float> windows;  // in days, or in the unit of the times
 };
 
+struct HistoryEvent {
+  std::string entity;
+  double time = 0;
+  std::vector<uint32_t> items;  // ascending
+  std::vector<float> numbers;   // 0 for those that are missing
+};
+
 // The events of entities. Events that are equal in entity, time and items are one event, so that a text may be added to
 // what is known of it already.
 class EventLog {
  public:
   explicit EventLog(size_t numbers = 0) : numbers_of_event_(numbers) {}
+
+  EventLog none() const { return EventLog(numbers_of_event_); }  // of the same kind
 
   StringTable& entities() { return entities_; }
   const StringTable& entities() const { return entities_; }
@@ -87,7 +97,9 @@ class EventLog {
   std::vector<Event> events_;
   std::vector<uint32_t> items_;
   std::vector<float> numbers_;
-  std::vector<double> sums_;  // [events + 1, numbers] of the events before each
+  // [events, numbers] of the entity's events up to this one. They begin anew with each entity, so that a sum has the same
+  // bits whoever else is in the log.
+  std::vector<double> sums_;
 };
 
 class HistoryFeatures {
@@ -115,16 +127,23 @@ class HistoryFeatures {
   const EventLog& known() const { return known_; }
   EventLog empty_log() const { return EventLog(columns_.numbers.size()); }
 
+  const HistoryColumns& columns() const { return columns_; }
+
+  // A record as an event. Its error says what it lacks if it is none, except for labels.
+  HistoryEvent event_of(const CellReader& cells, std::span<const uint32_t> labels) const;
   // Adds a record to a log, which is to be sorted afterwards.
   Moment add(const CellReader& cells, std::span<const uint32_t> labels, EventLog& log) const;
   // The moment of a question to a log; without a time it is after all events.
   Moment find(const CellReader& cells, const EventLog& log) const;
+  Moment find(const CellReader& cells, uint32_t entity) const;  // whose number is known
   // The features of a moment, numbered from 0.
   void append(const EventLog& log, const Moment& moment, FeatureList& features) const;
 
  private:
   enum class Times : uint8_t { kNumbers, kDates, kUnknown };
 
+  void require_name(const CellReader& cells) const;
+  std::vector<float> numbers_of(const CellReader& cells) const;
   // NaN if it is missing.
   double time_of(const CellReader& cells, Times& kind) const;
   void describe(const EventLog& log, const Moment& moment, std::vector<float>& numbers) const;

@@ -43,7 +43,7 @@ class StringTable {
   std::string_view strings() const { return strings_; }
 
  private:
-  static constexpr size_t kFirstSlots = 1024;
+  static constexpr size_t kFirstSlots = 16;
 
   // The key of a short string: its bytes, then zeros, and its length in the last byte. The key of a long one
   // is its hash and its length, which another string may share.
