@@ -82,6 +82,7 @@ enum RngStream : uint64_t {
   kStreamClassifiers = 19,    // {neuron}
   kStreamTowers = 20,         // {division}
   kStreamTowerSamples = 21,   // {task}
+  kStreamOwners = 22,         // {steps done before the round}
 };
 
 }  // namespace modelet

@@ -182,6 +182,9 @@ struct Experiment {
     uint32_t most_samples = 0;         // of an owner that count for its weight in the mean; 0: no limit
     uint32_t epoch_steps = 0;          // steps that make an epoch
     uint32_t least_owners = 0;         // with which a run goes on; 0: all
+    uint32_t owners_per_round = 0;     // that take part in a round; 0: all
+    float noise = 0;                   // standard deviation in the sum of a round, in units of `clip`; 0: none
+    float clip = 0;                    // norm of all that an owner changes in a round; 0: no bound
   } cluster;
 };
 

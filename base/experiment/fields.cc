@@ -706,6 +706,25 @@ constexpr Field kCluster[] = {
          "private data: fewest owners with which a run goes on after it has lost some; these take part again when they are "
          "back; 0: all, so the run waits for them",
      .high = 1024},
+    {.key = "cluster.owners_per_round",
+     .target = at<&E::cluster, &E::Cluster::owners_per_round>,
+     .unit = "owners",
+     .meaning =
+         "private data: how many owners take part in a round, drawn anew for each; the others do no steps and go on from "
+         "its mean; 0: all",
+     .high = 1024},
+    {.key = "cluster.noise",
+     .target = at<&E::cluster, &E::Cluster::noise>,
+     .meaning =
+         "private data, sums: Gaussian noise in the sum of a round, in units of the most that an owner can change it by; "
+         "needs cluster.clip; 0: none",
+     .high = 1000},
+    {.key = "cluster.clip",
+     .target = at<&E::cluster, &E::Cluster::clip>,
+     .meaning =
+         "private data, sums: the largest norm of all that an owner changes in a round; a longer change is shortened; 0: no "
+         "bound",
+     .high = 1e6},
 };
 
 }  // namespace

@@ -153,6 +153,7 @@ class Parser {
     check_direct_path();
     check_towers();
     if (is_private(experiment_)) check_private();
+    check_noise();
     if (retrieves_neurons(sampling.mode) && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
@@ -222,6 +223,33 @@ class Parser {
                               ", whose features and labels are numbered by the training samples, and with private data "
                               "nobody has them all: owners use the encoder of data.test, prepared with 'modelet data "
                               "prepare --like PUBLIC'; leave data.format out");
+    if (experiment_.cluster.owners_per_round == 1)
+      fail("cluster.owners_per_round", "is 1, and the sum of one owner is what this owner has learned; take at least 2");
+  }
+
+  // Nothing may leave an owner that tells of its samples and has no noise.
+  void check_noise() const {
+    const auto& cluster = experiment_.cluster;
+    if (cluster.noise == 0 && cluster.clip == 0) return;
+    constexpr float kLeastNoise = 0.01f;  // with less, the steps of fixed-point numbers would show
+    const std::string_view key = cluster.noise > 0 ? "cluster.noise" : "cluster.clip";
+    if (!sends_sums(experiment_))
+      fail(key, "is for the masked sums of private data: set data.train = \"private:NAME\" and cluster.privacy = \"sums\", "
+                "or leave it out");
+    if (cluster.noise == 0) return;
+    if (cluster.noise < kLeastNoise)
+      fail("cluster.noise", "is " + number_text(cluster.noise) + ", which hides nothing; take at least " +
+                                number_text(kLeastNoise) + ", or 0");
+    if (cluster.clip == 0)
+      fail("cluster.noise", "is in units of cluster.clip, which is 0: set the largest norm of what an owner may change in a "
+                            "round");
+    if (experiment_.data.validation > 0)
+      fail("cluster.noise", "and data.validation: figures of owners' samples would leave them without noise; set "
+                            "data.validation = 0");
+    if (retrieves_neurons(experiment_.sampling.mode))
+      fail("cluster.noise", "and sampling.mode = " + std::string(spelling(experiment_.sampling.mode)) +
+                                ": means of owners' queries would leave them without noise; set sampling.mode = "
+                                "\"uniform\" or \"full\"");
   }
 
   void check_encoding() const {

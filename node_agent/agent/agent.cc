@@ -19,6 +19,7 @@
 #include "comm/transport/zmq.h"
 #include "node_agent/agent/job/rank_of_run.h"
 #include "node_agent/machine/capacity.h"
+#include "node_agent/train/progress/run_schedule.h"
 
 namespace modelet::agent {
 namespace {
@@ -223,11 +224,13 @@ void Agent::notify_owner() {
   if (!options_.on_beat) return;
   const uint64_t steps = steps_before_ + (runner_ ? runner_->steps_here() : 0);
   Beat beat{.done = steps - std::exchange(steps_reported_, steps), .registered = core_.is_registered()};
-  if (LearnsFrom& from = learns_from_; !from.name.empty()) {
+  if (LearnsFrom& from = learns_from_; runner_ && !from.name.empty()) {
+    const Learned all = runner_->learned(), before = std::exchange(from.reported, all);
     beat.learns_from = from.name;
-    beat.rounds = (from.steps + beat.done) / from.local_steps - from.steps / from.local_steps;
-    beat.samples = beat.done * from.batch;
-    from.steps += beat.done;
+    beat.rounds = all.rounds - before.rounds;
+    beat.samples = (all.steps - before.steps) * from.batch;
+    beat.noise = from.noise;
+    beat.new_group = std::exchange(from.is_new, false);
   }
   if (runner_) {
     beat.run = runner_->run();
@@ -266,6 +269,7 @@ void Agent::take_mail() {
     const auto* mail = std::get_if<FromJob>(&event);
     if (mail != nullptr && std::holds_alternative<RunDoneT>(mail->message)) {
       pass_log_on();  // passes on why it ended
+      notify_owner();  // what was learned must not be forgotten
       if (runner_) steps_before_ += runner_->steps_here();
       runner_.reset();
       snapshots_.hurry();
@@ -318,8 +322,8 @@ void Agent::carry_out(const PrepareJob& action) {
     TrainJob job = job_here(message);
     kept_pool_ = message.pool;
     learns_from_ = {.name = private_name(job.experiment),
-                    .local_steps = job.experiment.exchange.local_steps,
-                    .batch = job.experiment.train.batch};
+                    .batch = job.experiment.train.batch,
+                    .noise = job.experiment.cluster.noise};
     if (options_.log != nullptr) options_.log->take(SIZE_MAX);  // what other runs logged
     log_info("run {} '{}', epoch {}: rank {} of {}, {} threads, output in {}", message.run, message.name,
              message.epoch, job.rank, job.size, job.threads, job.out.string());
@@ -328,6 +332,8 @@ void Agent::carry_out(const PrepareJob& action) {
         comm::ZmqOptions{
             .bind = data_endpoint(options_), .curve = has_data_keys(options_), .sending = options_.sending},
         mailbox_, snapshots_of(message), data_source(message));
+    if (!learns_from_.name.empty()) ++groups_here_[learns_from_.name];
+    notify_owner();
   } catch (const std::exception& error) {
     RunDoneT refusal;
     refusal.run = message.run;
@@ -405,9 +411,15 @@ TrainJob Agent::job_here(const PrepareT& message) const {
   job.snapshots.bytes_per_second = snapshot_rate(options_);
   job.snapshots.is_safe = [this](uint64_t step) { return snapshots_.is_stable(step); };
   job.out = options_.work_dir / folder_of(message);
-  if (is_private(job.experiment))
-    job.private_file = options_.private_data.file_for(job.experiment, message.learner,
-                                                      message.snapshot == nullptr ? 0 : message.snapshot->step);
+  if (!is_private(job.experiment)) return job;
+  const PrivateData& data = options_.private_data;
+  const uint64_t step = message.snapshot == nullptr ? 0 : message.snapshot->step;
+  job.private_file = data.file_for(job.experiment, message.learner,
+                                   [&](uint64_t most) { return rounds_to_come(job, step, most); });
+  // Also if the scheduler says that this is the run's first group, and for a run that repeats another.
+  const auto here = groups_here_.find(private_name(job.experiment));
+  const uint64_t groups = std::max(data.use_of(job.experiment).groups, here == groups_here_.end() ? 0 : here->second);
+  job.former_groups = static_cast<uint32_t>(std::max<uint64_t>(job.former_groups, groups));
   return job;
 }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -120,9 +121,12 @@ class Agent {
   uint64_t steps_reported_ = 0;         // done, and reported to on_beat
   struct LearnsFrom {                   // the present job, or the last one
     std::string name;                   // of private data; empty: it has none
-    uint32_t local_steps = 1, batch = 0;
-    uint64_t steps = 0;  // reported to on_beat
+    uint32_t batch = 0;
+    double noise = 0;
+    bool is_new = true;     // on_beat does not know of it
+    Learned reported = {};  // to on_beat
   } learns_from_;
+  std::map<std::string, uint64_t> groups_here_;  // that were formed to learn from private data of a name
   std::atomic<uint64_t> kept_pool_{0};  // pool of the run whose snapshots are kept
   SnapshotService snapshots_;
   AgentCore core_;

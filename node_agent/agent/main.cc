@@ -1,5 +1,6 @@
 // modelet-agent: offers this machine to a scheduler.
 #include <spdlog/fmt/fmt.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -211,7 +212,7 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
     owner.count(beat);
     tell(beat);
   };
-  options.private_data.count_rounds_with([&owner](const std::string& name) { return owner.rounds_learned(name); });
+  options.private_data.count_with([&owner](const std::string& name) { return owner.use_of(name); });
   options.why_suspended = [&owner] { return owner.why_fewer(); };
   const uint64_t most_memory = options.memory_bytes;
   for (bool returns = false; !end.is_near() && owner.wait_until_wanted(end.fd()); returns = true) {
@@ -464,9 +465,13 @@ int main(int argc, char** argv) {
     options.cache.fetch_bytes_per_second = fetch_mib * kMebi;
     const Preferences preferences =
         lending.preferences.empty() ? Preferences{} : read_preferences(lending.preferences);
-    if (lending.dedicated && preferences.learning.most_rounds > 0)
-      throw modelet::UsageError(lending.preferences + ": private.most_rounds needs a count of rounds, which --dedicated agents do not keep");
+    if (lending.dedicated && (preferences.learning.most_rounds > 0 || preferences.learning.budget > 0))
+      throw modelet::UsageError(lending.preferences +
+                                ": private.most_rounds and private.budget need a count of rounds, which --dedicated agents do not keep");
     options.private_data = PrivateData(private_data, preferences.learning);
+    // Samples are in this process's memory. It is neither written to a core file nor shown to other programs of the user.
+    if (!private_data.empty() && ::prctl(PR_SET_DUMPABLE, 0) != 0)
+      throw modelet::Error("--private: the system does not let the agent forbid core files of its memory");
     if (!lending.notice.empty())
       make_notice_source(lending.notice, {.address = lending.notice_address});  // only to check it
     complete_offer(options, preferences);

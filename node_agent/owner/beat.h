@@ -12,9 +12,12 @@ struct Beat {
   uint64_t done = 0;        // steps that the agent has done since the last beat
   int nodes = 0;            // of the run
   // The private data from which the run learns (node_agent/owner/private_data.h); empty: its data is not private. What
-  // was learned of it since the last beat: rounds, and samples with repetition.
+  // was learned of it since the last beat: rounds, with what noise (cluster.noise), and samples with repetition. A new
+  // group has begun to learn from it.
   std::string learns_from = {};
   uint64_t rounds = 0, samples = 0;
+  double noise = 0;
+  bool new_group = false;
   bool registered = false;  // the agent is in the pool: its scheduler knows it, and answers
 };
 

@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -17,6 +19,7 @@
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/text/printable.h"
+#include "node_agent/owner/privacy_loss.h"
 
 namespace modelet::agent {
 namespace {
@@ -132,11 +135,13 @@ void OwnerService::count(const Beat& beat) {
   const bool is_new = beat.run != 0 && beat.run != std::exchange(last_run_, beat.run);
   if (is_new) ++runs_;
   if (!beat.learns_from.empty()) {
-    Learned& learned = learned_[beat.learns_from];
-    if (is_new) ++learned.runs;
-    learned.rounds += beat.rounds;
-    learned.samples += beat.samples;
-    is_learned_stored_ = is_learned_stored_ && !is_new && beat.done == 0;
+    DataUse& use = learned_[beat.learns_from];
+    if (is_new) ++use.runs;
+    if (beat.new_group) ++use.groups;
+    use.rounds += beat.rounds;
+    use.samples += beat.samples;
+    use.loss += privacy_loss(beat.rounds, beat.noise);
+    is_learned_stored_ = is_learned_stored_ && !is_new && !beat.new_group && beat.rounds == 0 && beat.samples == 0;
   }
   steps_ += beat.done;
   run_ = beat.run;
@@ -244,8 +249,8 @@ void OwnerService::store_learned() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(is_learned_stored_, true)) return;
-    for (const auto& [name, learned] : learned_)
-      text += fmt::format("{} {} {} {}\n", name, learned.runs, learned.rounds, learned.samples);
+    for (const auto& [name, use] : learned_)
+      text += fmt::format("{} {} {} {} {} {}\n", name, use.runs, use.rounds, use.samples, use.groups, use.loss);
   }
   try {
     AtomicFile file(learned_file_);
@@ -265,19 +270,28 @@ void OwnerService::restore_learned() {
   std::istringstream lines(read_text_file(learned_file_, kMostLearnedBytes));
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
-    std::string name, rest;
-    Learned learned;
-    if (!(words >> name >> learned.runs >> learned.rounds >> learned.samples) || words >> rest || !is_private_name(name))
+    std::string name, loss, rest;
+    DataUse use;
+    bool is_good = !!(words >> name >> use.runs >> use.rounds >> use.samples) && is_private_name(name);
+    if (is_good && !(words >> use.groups >> loss)) {  // of a release without noise
+      is_good = use.groups == 0 && words.eof();
+      use.groups = use.rounds;
+      use.loss = privacy_loss(use.rounds, 0);
+    } else if (is_good) {  // may be inf, which streams do not read
+      const auto [end, error] = std::from_chars(loss.data(), loss.data() + loss.size(), use.loss);
+      is_good = error == std::errc() && end == loss.data() + loss.size() && use.loss >= 0 && !(words >> rest);
+    }
+    if (!is_good)
       throw Error(learned_file_.string() +
                   " does not say what was learned from private data; remove it if that does not matter any more");
-    learned_[name] = learned;
+    learned_[name] = use;
   }
 }
 
-uint64_t OwnerService::rounds_learned(const std::string& name) const {
+DataUse OwnerService::use_of(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   const auto found = learned_.find(name);
-  return found == learned_.end() ? 0 : found->second.rounds;
+  return found == learned_.end() ? DataUse{} : found->second;
 }
 
 nlohmann::json OwnerService::status() const {
@@ -292,8 +306,16 @@ nlohmann::json OwnerService::status() const {
   for (const auto& [name, of_name] : learned_) {
     learned.push_back(
         {{"name", name}, {"runs", of_name.runs}, {"rounds", of_name.rounds}, {"samples", of_name.samples}});
-    if (const uint64_t most = options_.preferences.learning.most_rounds; most > 0)
-      learned.back()["rounds_left"] = most - std::min(most, of_name.rounds);
+    const Learning& rules = options_.preferences.learning;
+    if (rules.most_rounds > 0)
+      learned.back()["rounds_left"] = rules.most_rounds - std::min(rules.most_rounds, of_name.rounds);
+    // Rounds without noise have no epsilon.
+    const double epsilon = epsilon_of(of_name.loss, rules.delta);
+    if (rules.budget == 0 && (of_name.loss == 0 || !std::isfinite(epsilon))) continue;
+    learned.back()["delta"] = rules.delta;
+    learned.back()["epsilon"] = std::isfinite(epsilon) ? nlohmann::json(epsilon) : nlohmann::json();
+    if (rules.budget > 0)
+      learned.back()["epsilon_left"] = std::isfinite(epsilon) ? std::max(0.0, rules.budget - epsilon) : 0.0;
   }
   return {{"name", options_.name},
           {"state", state()},

@@ -23,6 +23,7 @@
 #include "base/system/clock.h"
 #include "node_agent/machine/host_load.h"
 #include "node_agent/owner/beat.h"
+#include "node_agent/owner/data_use.h"
 #include "node_agent/owner/owner_policy.h"
 #include "node_agent/owner/owner_socket.h"
 
@@ -72,7 +73,7 @@ class OwnerService {
 
   void count(const Beat& beat);
   nlohmann::json status() const;
-  uint64_t rounds_learned(const std::string& name) const;  // from private data of this name, by all runs
+  DataUse use_of(const std::string& name) const;  // of private data of this name, by all runs
   // Why a run has not all threads; empty: it has.
   std::string why_fewer() const;
 
@@ -100,10 +101,7 @@ class OwnerService {
   LeaveCall leave_;  // null: there is no agent, or it was already asked
   bool attends_ = false, asked_to_leave_ = false;
   uint64_t run_ = 0, step_ = 0, runs_ = 0, steps_ = 0;
-  struct Learned {
-    uint64_t runs = 0, rounds = 0, samples = 0;
-  };
-  std::map<std::string, Learned> learned_;  // of private data, by name
+  std::map<std::string, DataUse> learned_;  // from private data, by name
   bool is_learned_stored_ = true;
   uint64_t last_run_ = 0;  // a run that is grouped anew is the same run
   const double began_;

@@ -114,6 +114,8 @@ Preferences parse_preferences(std::string_view text, const std::string& origin) 
       {"submitters", words(result.learning.submitters)},
       {"least_owners", whole(result.learning.least_owners, 1024)},
       {"most_rounds", whole(result.learning.most_rounds, 1e15)},
+      {"budget", number(result.learning.budget, 0, 1e6)},
+      {"delta", number(result.learning.delta, 1e-15, 0.1)},
       {"rows", truth(result.learning.rows)},
   };
   const auto section = [&](const char* name, const std::map<std::string, Read>& of_section) -> Read {

@@ -37,6 +37,8 @@ struct Learning {
   // Fewest owners in a sum. Of a sum of two, each can tell what the other one gave.
   uint32_t least_owners = 3;
   uint64_t most_rounds = 0;  // of all runs together; 0: no limit
+  double budget = 0;         // of privacy: the largest epsilon at `delta`, of all runs together; 0: no limit
+  double delta = 1e-5;
   bool rows = false;  // also with cluster.privacy = rows, which shows each owner's changes to the others
 };
 

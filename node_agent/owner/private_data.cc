@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text/printable.h"
+#include "node_agent/owner/privacy_loss.h"
 
 namespace modelet::agent {
 
@@ -31,7 +32,7 @@ std::vector<std::string> PrivateData::names() const {
 }
 
 std::filesystem::path PrivateData::file_for(const Experiment& experiment, const std::string& learner,
-                                            uint64_t step) const {
+                                            const Rounds& rounds) const {
   const std::string name = private_name(experiment);
   const auto found = files_.find(name);
   if (found == files_.end()) throw UsageError(fmt::format("this node has no private data '{}'", name));
@@ -46,18 +47,43 @@ std::filesystem::path PrivateData::file_for(const Experiment& experiment, const 
   if (cluster.privacy == Privacy::kRows && !rules_.rows)
     refuse("cluster.privacy must be sums");
   // Also of the smallest sum to which the run may come, so that it is refused before it has learned anything.
-  const bool may_shrink = cluster.least_owners > 0 && cluster.least_owners < cluster.replicas;
-  const uint32_t fewest = may_shrink ? cluster.least_owners : cluster.replicas;
-  if (fewest < rules_.least_owners)
-    refuse(fmt::format("a sum must be of at least {} owners, and cluster.{} is {}", rules_.least_owners,
-                       may_shrink ? "least_owners" : "replicas", fewest));
-  if (rules_.most_rounds == 0) return found->second;
-  const uint64_t steps = uint64_t{experiment.train.epochs} * cluster.epoch_steps, left = steps - std::min(step, steps);
-  const uint64_t rounds = (left + experiment.exchange.local_steps - 1) / experiment.exchange.local_steps;
-  const uint64_t learned = rounds_(name), allowed = rules_.most_rounds - std::min(learned, rules_.most_rounds);
-  if (rounds > allowed)
-    refuse(fmt::format("it would learn in {} rounds, and of {} in all {} are left", rounds, rules_.most_rounds, allowed));
+  std::pair<std::string, uint32_t> fewest = {"replicas", cluster.replicas};
+  for (const auto& [key, count] : {std::pair("least_owners", cluster.least_owners), {"owners_per_round", cluster.owners_per_round}})
+    if (count > 0 && count < fewest.second) fewest = {key, count};
+  if (fewest.second < rules_.least_owners)
+    refuse(fmt::format("a sum must be of at least {} owners, and cluster.{} is {}", rules_.least_owners, fewest.first,
+                       fewest.second));
+  const DataUse before = use_(name);
+  if (rules_.most_rounds > 0) {
+    const uint64_t allowed = rules_.most_rounds - std::min(before.rounds, rules_.most_rounds);
+    if (rounds(allowed) > allowed)
+      refuse(fmt::format("it would learn in more rounds than are left: {} of {}", allowed, rules_.most_rounds));
+  }
+  if (rules_.budget > 0) require_budget(cluster.noise, before, rounds, refuse);
   return found->second;
+}
+
+// A stop may cost one round more than was planned.
+template <class Refuse>
+void PrivateData::require_budget(double noise, const DataUse& before, const Rounds& rounds, const Refuse& refuse) const {
+  constexpr uint64_t kMostRounds = 1'000'000'000;
+  if (noise == 0) refuse(fmt::format("it has a privacy budget, epsilon {}, so cluster.noise must be above 0", rules_.budget));
+  const auto epsilon_after = [&](uint64_t more) {
+    return epsilon_of(before.loss + privacy_loss(more, noise), rules_.delta);
+  };
+  uint64_t low = 0, high = kMostRounds;  // the most rounds that are allowed are between these
+  while (low < high) {
+    const uint64_t middle = (low + high + 1) / 2;
+    if (epsilon_after(middle) <= rules_.budget)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  if (rounds(low) + 1 > low)
+    refuse(fmt::format("of its privacy budget, epsilon {} at delta {}, {:.3g} is spent, and what is left is enough for {} "
+                       "rounds with this cluster.noise, of which one is kept for a stop: set more noise, fewer epochs or a "
+                       "larger exchange.local_steps",
+                       rules_.budget, rules_.delta, epsilon_of(before.loss, rules_.delta), low));
 }
 
 }  // namespace modelet::agent

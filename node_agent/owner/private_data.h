@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/experiment/experiment.h"
+#include "node_agent/owner/data_use.h"
 #include "node_agent/owner/preferences.h"
 
 namespace modelet::agent {
@@ -24,18 +25,23 @@ class PrivateData {
   PrivateData(const std::vector<std::string>& given, Learning rules);
 
   std::vector<std::string> names() const;
-  // The file of the experiment's private data, for a run that goes on from `step`. Throws UsageError if there is none of
-  // this name here, or if its owner does not let this run learn from it: one that the key `learner` submitted (empty: the
-  // pool has no keys).
-  std::filesystem::path file_for(const Experiment& experiment, const std::string& learner, uint64_t step = 0) const;
+  // In how many rounds a run has yet to learn; no further than `most` + 1.
+  using Rounds = std::function<uint64_t(uint64_t most)>;
+  // The file of the experiment's private data. Throws UsageError if there is none of this name here, or if its owner does
+  // not let this run learn from it: one that the key `learner` submitted (empty: the pool has no keys).
+  std::filesystem::path file_for(const Experiment& experiment, const std::string& learner, const Rounds& rounds) const;
 
-  // Says how many rounds all runs have learned from the data of a name. Without it, none have.
-  void count_rounds_with(std::function<uint64_t(const std::string& name)> rounds) { rounds_ = std::move(rounds); }
+  // Says what all runs have learned from the data of a name. Without it, nothing.
+  void count_with(std::function<DataUse(const std::string& name)> use) { use_ = std::move(use); }
+  DataUse use_of(const Experiment& experiment) const { return use_(private_name(experiment)); }
 
  private:
+  template <class Refuse>
+  void require_budget(double noise, const DataUse& before, const Rounds& rounds, const Refuse& refuse) const;
+
   std::map<std::string, std::filesystem::path> files_;
   Learning rules_;
-  std::function<uint64_t(const std::string& name)> rounds_ = [](const std::string&) { return 0; };
+  std::function<DataUse(const std::string& name)> use_ = [](const std::string&) { return DataUse{}; };
 };
 
 }  // namespace modelet::agent

@@ -33,14 +33,20 @@ std::string status_text(const nlohmann::json& status) {
         time_text(number("seconds")), number("runs"), number("steps"), time_text(number("cpu_seconds")),
         number("bytes_sent") / 1e6, time_text(number("suspended_seconds")),
         number("peak_memory_bytes") / (1 << 20));
+    const auto budget = [](const nlohmann::json& each) -> std::string {
+      if (!each.contains("epsilon")) return "";
+      const std::string spent = each.at("epsilon").is_null() ? "without bound" : fmt::format("{:.3g}", each.at("epsilon").get<double>());
+      return fmt::format("; epsilon {} at delta {}{}", spent, each.at("delta").get<double>(),
+                         each.contains("epsilon_left") ? fmt::format(" ({:.3g} is left)", each.at("epsilon_left").get<double>()) : "");
+    };
     for (const nlohmann::json& each : status.value("private", nlohmann::json::array()))
-      lines += fmt::format("  private data '{}': {} runs have learned from it, {} rounds{}, {} samples with repetition\n",
+      lines += fmt::format("  private data '{}': {} runs have learned from it, {} rounds{}, {} samples with repetition{}\n",
                            printable(each.at("name").get<std::string>(), 64), each.at("runs").get<double>(),
                            each.at("rounds").get<double>(),
                            each.contains("rounds_left")
                                ? fmt::format(" ({} are left)", each.at("rounds_left").get<double>())
                                : "",
-                           each.at("samples").get<double>());
+                           each.at("samples").get<double>(), budget(each));
     return lines;
   } catch (const nlohmann::json::exception&) {
     throw Error("the agent's answer makes no sense: use the same release of modelet-agent");

@@ -31,7 +31,7 @@ PeerMasks::PeerMasks(comm::Group& peers, comm::Tag tag) {
     if (crypto_scalarmult(shared.data(), secret.data(), theirs) != 0)
       throw FormatError(peers.node_name(static_cast<int>(peer)) + " sent something that is no key for masks");
     // The key depends on both public keys, in the order of ranks, as X25519 asks for.
-    Peer& made = peers_.emplace_back(Peer{.key = {}, .adds = self < peer});
+    Peer& made = peers_.emplace_back(Peer{.key = {}, .adds = self < peer, .place = peer});
     crypto_generichash_state hash;
     crypto_generichash_init(&hash, nullptr, 0, made.key.size());
     crypto_generichash_update(&hash, shared.data(), shared.size());
@@ -48,7 +48,7 @@ PeerMasks::~PeerMasks() {
 }
 
 template <class Word>
-void PeerMasks::add_words(uint64_t stream, uint64_t block, std::span<Word> words) const {
+void PeerMasks::add_words(uint64_t stream, uint64_t block, std::span<Word> words, const ReplicaSet& with) const {
   constexpr size_t kBlocksAtOnce = 16;
   constexpr size_t kWordsAtOnce = kBlocksAtOnce * kBlockBytes / sizeof(Word);
   static constexpr unsigned char kZeros[kBlocksAtOnce * kBlockBytes] = {};
@@ -56,16 +56,18 @@ void PeerMasks::add_words(uint64_t stream, uint64_t block, std::span<Word> words
   std::array<unsigned char, crypto_stream_chacha20_NONCEBYTES> nonce;
   static_assert(sizeof nonce == sizeof stream);
   std::memcpy(nonce.data(), &stream, sizeof stream);
-  for (const Peer& peer : peers_)
+  for (const Peer& peer : peers_) {
+    if (with[peer.place] == 0) continue;
     for (size_t first = 0; first < words.size(); first += kWordsAtOnce) {
       const auto piece = words.subspan(first, std::min(kWordsAtOnce, words.size() - first));
       crypto_stream_chacha20_xor_ic(reinterpret_cast<unsigned char*>(mask.data()), kZeros, piece.size_bytes(),
                                     nonce.data(), block + first * sizeof(Word) / kBlockBytes, peer.key.data());
       for (size_t i = 0; i < piece.size(); ++i) piece[i] = peer.adds ? piece[i] + mask[i] : piece[i] - mask[i];
     }
+  }
 }
 
-template void PeerMasks::add_words(uint64_t, uint64_t, std::span<uint32_t>) const;
-template void PeerMasks::add_words(uint64_t, uint64_t, std::span<uint64_t>) const;
+template void PeerMasks::add_words(uint64_t, uint64_t, std::span<uint32_t>, const ReplicaSet&) const;
+template void PeerMasks::add_words(uint64_t, uint64_t, std::span<uint64_t>, const ReplicaSet&) const;
 
 }  // namespace modelet::agent

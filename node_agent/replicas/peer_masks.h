@@ -7,7 +7,8 @@
 // formed again has new ones, so no number is used twice.
 //
 // There are no shares of keys for peers that drop out: a group that loses a rank does not finish the sum. It is
-// formed again, with the same owners, and repeats it (docs/decisions/0037-private-data.md).
+// formed again, and repeats it (docs/decisions/0037-private-data.md). A sum may be over some of the peers: these use only
+// what they have agreed on with each other.
 //
 // Immutable but for next(); add() may be called from several threads.
 #pragma once
@@ -21,6 +22,8 @@
 
 namespace modelet::agent {
 
+using ReplicaSet = std::vector<uint8_t>;  // [replicas] 1 if the replica is in the set, else 0
+
 class PeerMasks {
  public:
   // All peers must make one at the same time. Throws PeerError if one is missing, FormatError if one gives no key.
@@ -31,10 +34,14 @@ class PeerMasks {
 
   // The stream of the next sum. All peers must call it in the same order.
   uint64_t next() { return next_++; }
-  // Adds the numbers that stand at block `block` of a stream. Numbers of a stream must not be used twice: `words` takes
-  // blocks_of(words.size_bytes()) blocks.
-  void add(uint64_t stream, uint64_t block, std::span<uint32_t> words) const { add_words(stream, block, words); }
-  void add(uint64_t stream, uint64_t block, std::span<uint64_t> words) const { add_words(stream, block, words); }
+  // Adds the numbers that stand at block `block` of a stream, for a sum over the peers `with`, of which this one must be.
+  // Numbers of a stream must not be used twice: `words` takes blocks_of(words.size_bytes()) blocks.
+  void add(uint64_t stream, uint64_t block, std::span<uint32_t> words, const ReplicaSet& with) const {
+    add_words(stream, block, words, with);
+  }
+  void add(uint64_t stream, uint64_t block, std::span<uint64_t> words, const ReplicaSet& with) const {
+    add_words(stream, block, words, with);
+  }
 
   static constexpr size_t kBlockBytes = 64;
   static constexpr uint64_t blocks_of(size_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes; }
@@ -44,10 +51,11 @@ class PeerMasks {
   struct Peer {
     Key key;
     bool adds;  // else this rank subtracts
+    size_t place;
   };
 
   template <class Word>
-  void add_words(uint64_t stream, uint64_t block, std::span<Word> words) const;
+  void add_words(uint64_t stream, uint64_t block, std::span<Word> words, const ReplicaSet& with) const;
 
   std::vector<Peer> peers_;
   uint64_t next_ = 0;

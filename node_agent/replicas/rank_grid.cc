@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "comm/collectives/gather_numbers.h"
 
 namespace modelet::agent {
@@ -25,7 +26,7 @@ uint64_t to_fixed_sum(double value) {
 }  // namespace
 
 RankGrid::RankGrid(comm::Group& whole, uint32_t replicas)
-    : whole_(whole), replicas_(replicas), weights_(replicas, 1.0f) {
+    : whole_(whole), replicas_(replicas), weights_(replicas, 1.0f), round_weights_(weights_), participants_(replicas, 1) {
   if (replicas > 1) grid_ = whole.grid(static_cast<int>(replicas));
 }
 
@@ -90,24 +91,53 @@ std::vector<double> RankGrid::of_first_replica(uint64_t step, std::span<const do
   return values;
 }
 
-void RankGrid::share_weights(uint64_t step, uint64_t mine) {
+// What others say is cut here as well: whoever wants to weigh more than it may does not cut it.
+void RankGrid::share_weights(uint64_t step, uint64_t mine, uint64_t most) {
   MODELET_CHECK(mine > 0, "a replica weighs something");
   if (replicas_ == 1) return;
   const std::vector<size_t> counts(replicas_, 1);
-  const auto all = comm::all_gather_numbers(peers(), peer_tags(step), std::span(&mine, 1), counts);
+  auto all = comm::all_gather_numbers(peers(), peer_tags(step), std::span(&mine, 1), counts);
   uint64_t largest = 1;
-  for (const auto& weight : all) largest = std::max(largest, weight[0]);
+  for (auto& weight : all) {
+    weight[0] = std::clamp<uint64_t>(weight[0], 1, most == 0 ? std::numeric_limits<uint64_t>::max() : most);
+    largest = std::max(largest, weight[0]);
+  }
   for (size_t replica = 0; replica < replicas_; ++replica)
-    weights_[replica] = static_cast<float>(static_cast<double>(std::max<uint64_t>(1, all[replica][0])) /
-                                           static_cast<double>(largest));
+    weights_[replica] = static_cast<float>(static_cast<double>(all[replica][0]) / static_cast<double>(largest));
+  round_weights_ = weights_;
+}
+
+// The first `count` of a random order (Fisher, Yates).
+ReplicaSet participants_of_round(uint64_t seed, uint64_t step, size_t replicas, size_t count) {
+  if (count == 0 || count >= replicas) return ReplicaSet(replicas, 1);
+  std::vector<size_t> order(replicas);
+  std::iota(order.begin(), order.end(), size_t{0});
+  Rng rng(seed, {kStreamOwners, step});
+  ReplicaSet set(replicas, 0);
+  for (size_t i = 0; i < count; ++i) {
+    std::swap(order[i], order[i + rng.below(static_cast<uint32_t>(replicas - i))]);
+    set[order[i]] = 1;
+  }
+  return set;
+}
+
+void RankGrid::draw_participants(uint64_t seed, uint64_t step, size_t count) {
+  participants_ = participants_of_round(seed, step, replicas_, count);
+  round_weights_ = weights_;
+  for (size_t replica = 0; replica < replicas_; ++replica)
+    if (participants_[replica] == 0) round_weights_[replica] = 0;
 }
 
 void RankGrid::agree_on_masks(uint64_t step) {
   if (replicas_ > 1) masks_.emplace(peers(), peer_tags(step));
 }
 
-float RankGrid::own_share() const {
-  return weights_[replica_index()] / std::accumulate(weights_.begin(), weights_.end(), 0.0f);
+float RankGrid::share_of(const std::vector<float>& weights) const {
+  return weights[replica_index()] / std::accumulate(weights.begin(), weights.end(), 0.0f);
+}
+
+float RankGrid::largest_share() const {
+  return std::ranges::max(round_weights_) / std::accumulate(round_weights_.begin(), round_weights_.end(), 0.0f);
 }
 
 std::vector<double> RankGrid::sums(uint64_t step, std::span<const double> mine) {
@@ -121,7 +151,7 @@ std::vector<double> RankGrid::sums(uint64_t step, std::span<const double> mine) 
   }
   std::vector<uint64_t> words;
   for (const double value : mine) words.push_back(to_fixed_sum(value));
-  masks_->add(masks_->next(), 0, words);
+  masks_->add(masks_->next(), 0, words, ReplicaSet(replicas_, 1));
   const auto all =
       comm::all_gather_numbers(peers(), peer_tags(step), words, std::vector<size_t>(replicas_, words.size()));
   for (size_t i = 0; i < sums.size(); ++i) {
@@ -132,9 +162,11 @@ std::vector<double> RankGrid::sums(uint64_t step, std::span<const double> mine) 
   return sums;
 }
 
-double RankGrid::mean(uint64_t step, double mine) {
-  const double weighted = mine * weights_[replica_index()];
-  return sums(step, std::span(&weighted, 1))[0] / std::accumulate(weights_.begin(), weights_.end(), 0.0);
+double RankGrid::mean(uint64_t step, double mine, double part) {
+  const double weight = part * weights_[replica_index()];
+  const double own[] = {part > 0 ? mine * weight : 0, weight};
+  const std::vector<double> all = sums(step, own);
+  return all[1] > 0 ? all[0] / all[1] : 0;
 }
 
 RankGrid::Totals RankGrid::totals() const {

@@ -4,7 +4,7 @@
 // the run's own group.
 //
 // Replicas may weigh differently in means. If masks were agreed on, sums over replicas are such that no rank learns
-// what another one gave (node_agent/replicas/peer_masks.h).
+// what another one gave (node_agent/replicas/peer_masks.h). Some replicas may take part in a round, and the others not.
 //
 // Used by the training thread, like the groups.
 #pragma once
@@ -19,6 +19,9 @@
 #include "node_agent/replicas/peer_masks.h"
 
 namespace modelet::agent {
+
+// Which of `replicas` take part in the round that begins after `step`, if so many do (0: all).
+ReplicaSet participants_of_round(uint64_t seed, uint64_t step, size_t replicas, size_t count);
 
 class RankGrid {
  public:
@@ -46,22 +49,34 @@ class RankGrid {
   void leave(comm::Tag tag);
 
   // All ranks must call these at the same time, before any mean. share_weights(): from now on a replica weighs `mine`
-  // (the same on all its ranks, at least 1) in means, relative to the others. agree_on_masks(): sums are masked.
-  void share_weights(uint64_t step, uint64_t mine);
+  // (the same on all its ranks, at least 1) in means, relative to the others; what a replica says counts up to `most`
+  // (0: no limit). agree_on_masks(): sums are masked.
+  void share_weights(uint64_t step, uint64_t mine, uint64_t most = 0);
   void agree_on_masks(uint64_t step);
-  // [replicas] relative to the largest, which is 1. All are 1 unless weights were shared.
-  std::span<const float> weights() const { return weights_; }
   size_t replica_index() const { return replicas_ == 1 ? 0 : static_cast<size_t>(grid_->column->rank()); }
-  // This replica's part of the weight of all.
-  float own_share() const;
+
+  // Who takes part in the round that begins after `step`: `count` replicas, drawn anew for each round, by all in the same
+  // way. Until the first call, and if `count` is 0, all do.
+  void draw_participants(uint64_t seed, uint64_t step, size_t count);
+  // [replicas] the weight of those that take part, relative to the largest of all, which is 1; of the others 0. All are 1
+  // unless weights were shared.
+  std::span<const float> weights() const { return round_weights_; }
+  const ReplicaSet& participants() const { return participants_; }
+  bool takes_part() const { return participants_[replica_index()] != 0; }
+  // This replica's part of the weight of those that take part, and of all.
+  float own_share() const { return share_of(round_weights_); }
+  float own_share_of_all() const { return share_of(weights_); }
+  // The largest part that one has of the weight of those that take part.
+  float largest_share() const;
   PeerMasks* masks() { return masks_ ? &*masks_ : nullptr; }  // null: sums are not masked
 
   // For values that are the same on all ranks of a replica. of_first_replica() returns those of the first
-  // replica. sums() returns the sums, added in the order of replicas; if they are masked, to a precision of 2^-24, of
-  // values up to 2^32. mean() is the mean by weights.
+  // replica. sums() returns the sums over all, added in the order of replicas; if they are masked, to a precision of 2^-24,
+  // of values up to 2^32. mean() is the mean over all by weights; `mine` counts for `part` (0 to 1) of this replica's
+  // weight.
   std::vector<double> of_first_replica(uint64_t step, std::span<const double> mine);
   std::vector<double> sums(uint64_t step, std::span<const double> mine);
-  double mean(uint64_t step, double mine);
+  double mean(uint64_t step, double mine, double part = 1);
 
   // The sums of this rank's counters over all its groups.
   struct Totals {
@@ -72,11 +87,13 @@ class RankGrid {
 
  private:
   std::vector<std::vector<uint64_t>> gather_from_replicas(uint64_t step, std::span<const double> mine);
+  float share_of(const std::vector<float>& weights) const;
 
   comm::Group& whole_;
   const size_t replicas_;
   std::optional<comm::Grid> grid_;
-  std::vector<float> weights_;  // [replicas]
+  std::vector<float> weights_, round_weights_;  // [replicas]
+  ReplicaSet participants_;
   std::optional<PeerMasks> masks_;
   comm::Tag next_;  // tag of the next operation among peers
 };

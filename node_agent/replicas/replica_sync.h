@@ -30,6 +30,13 @@
 // such parts, and a row for which it does not is dropped by all. synchronise_exactly() then gives each row the mean of the optimiser's state over the
 // replicas that have updated it, of squares the square of the mean root, in place of one replica's state.
 //
+// With cluster.noise, each replica shortens all that it has changed to cluster.clip and adds its part of the noise
+// (node_agent/replicas/gaussian_noise.h). What is sent then depends on samples in no other way: all rows count as updated,
+// and the optimiser's state does not travel. It begins anew where replicas become equal.
+//
+// Means are over the replicas that take part in the round (RankGrid::draw_participants). The others have changed nothing
+// and go on from the mean.
+//
 // The scales of a direct path (shard/modelet/modelet.h) are few, and every step changes them. All replicas get
 // their exact mean.
 //
@@ -44,12 +51,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/parallel/thread_scratch.h"
 #include "base/rng.h"
 #include "comm/codec/codec.h"
+#include "node_agent/replicas/gaussian_noise.h"
 #include "node_agent/replicas/rank_grid.h"
 #include "node_agent/replicas/row_exchange.h"
 #include "shard/layers/network.h"
@@ -82,8 +91,9 @@ class ReplicaSync {
   Refusals refusals(size_t replica) const {
     return {refusals_[replica].dropped.load(), refusals_[replica].shortened.load()};
   }
-  // Rows that this replica has shortened before it sent them masked.
+  // Rows that this replica has shortened before it sent them masked; rounds whose change was longer than cluster.clip.
   uint64_t own_shortened() const { return own_shortened_; }
+  uint64_t own_clipped() const { return own_clipped_; }
 
   // Without messages. It grows to what base/experiment/memory.h says.
   size_t memory_bytes() const;
@@ -118,6 +128,7 @@ class ReplicaSync {
   void average_scales(RankGrid& grid, uint64_t step, bool with_state);
   void average_query_means(RankGrid& grid, uint64_t step);
   bool average_masked(RankGrid& grid, uint64_t step, bool stop);
+  void begin_state_anew();
 
   shard::Network& network_;
   const uint64_t seed_;
@@ -126,6 +137,9 @@ class ReplicaSync {
   RowExchange rows_;
   std::vector<Counts> refusals_;  // [replicas + 1]
   std::atomic<uint64_t> own_shortened_ = 0;
+  uint64_t own_clipped_ = 0;
+  std::optional<GaussianNoise> noise_;
+  uint64_t noisy_step_ = ~uint64_t{0};  // after which the last sum with noise was made
   RowSet unsynchronised_;  // rows updated here since the last synchronise_exactly()
   ThreadScratch<float> scratch_;
   ThreadScratch<uint32_t> words_;  // for masked rows

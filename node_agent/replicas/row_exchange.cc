@@ -207,16 +207,16 @@ Matrix part_of(Matrix segment, size_t r, size_t replicas) {
 
 // Parts of a segment travel in its first round, sums in its second one, which begins when the parts have come. Tags are
 // used in the order in which rounds begin.
-void RowExchange::run_sums(RankGrid& grid, uint64_t step, Content& content) {
+void RowExchange::run_sums(RankGrid& grid, uint64_t step, const ReplicaSet& of, Content& content) {
   comm::Group& peers = grid.peers();
   const size_t count = segments_.size(), ahead = kSyncAhead;
   const comm::Tag first = grid.peer_tags(step, 2 * (count + ahead));
   const auto of_parts = [&](size_t s) { return first.later(2 * s); };
   const auto of_sums = [&](size_t s) { return first.later(2 * (s + ahead) + 1); };
   for (size_t now = 0; now < count + 2 * ahead; ++now) {
-    if (now < count) send_parts(peers, of_parts(now), now, content);
+    if (now < count) send_parts(peers, of_parts(now), now, of, content);
     if (const size_t s = now - ahead; now >= ahead && s < count) {
-      sum_own_part(peers, of_parts(s), s);
+      sum_own_part(peers, of_parts(s), s, of);
       const comm::OutBlock sums{.bytes = words_of(sums_[s % sums_.size()].matrix())};
       peers.send_all(of_sums(s), std::span(&sums, 1));
     }
@@ -226,32 +226,38 @@ void RowExchange::run_sums(RankGrid& grid, uint64_t step, Content& content) {
   }
 }
 
-void RowExchange::send_parts(comm::Group& peers, comm::Tag tag, size_t s, const Content& content) {
+// A replica whose part is not in the sums sends an empty one.
+void RowExchange::send_parts(comm::Group& peers, comm::Tag tag, size_t s, const ReplicaSet& of, const Content& content) {
   const auto [modelet, first, last] = segments_[s];
   const auto size = static_cast<size_t>(peers.size());
+  const bool is_in_sums = of[static_cast<size_t>(peers.rank())] != 0;
   std::vector<Buffer>& own = own_[s % own_.size()];
   own.resize(std::max<size_t>(own.size(), 1));
   const Matrix matrix = own[0].resize(last - first, content.tensors(modelet)[0].cols);
-  pool_.for_pieces(matrix.rows, kRowPiece, [&, modelet = modelet, first = first](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) content.read(modelet, first + i, 0, matrix.row(i));
-  });
+  if (is_in_sums)
+    pool_.for_pieces(matrix.rows, kRowPiece, [&, modelet = modelet, first = first](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) content.read(modelet, first + i, 0, matrix.row(i));
+    });
   to_.resize(size);
-  for (size_t replica = 0; replica < size; ++replica)
-    to_[replica].assign(1, comm::OutBlock{.bytes = words_of(part_of(matrix, replica, size))});
+  for (size_t replica = 0; replica < size; ++replica) {
+    to_[replica].clear();
+    if (is_in_sums) to_[replica].push_back({.bytes = words_of(part_of(matrix, replica, size))});
+  }
   peers.send_each(tag, to_);
 }
 
-void RowExchange::sum_own_part(comm::Group& peers, comm::Tag tag, size_t s) {
+void RowExchange::sum_own_part(comm::Group& peers, comm::Tag tag, size_t s, const ReplicaSet& of) {
   const auto size = static_cast<size_t>(peers.size()), self = static_cast<size_t>(peers.rank());
   const Matrix own = part_of(own_[s % own_.size()][0].matrix(), self, size);
   const Matrix sums = sums_[s % sums_.size()].resize(own.rows, own.cols);
   received_.resize(size);
   in_.assign(size, {});
-  std::vector<Matrix> parts(size);
+  std::vector<Matrix> parts;
   for (size_t replica = 0; replica < size; ++replica) {
     received_[replica].resize(std::max<size_t>(received_[replica].size(), 1));
-    parts[replica] = replica == self ? own : received_[replica][0].resize(own.rows, own.cols);
-    in_[replica].push_back(words_of(parts[replica]));
+    if (of[replica] == 0) continue;
+    parts.push_back(replica == self ? own : received_[replica][0].resize(own.rows, own.cols));
+    in_[replica].push_back(words_of(parts.back()));
   }
   peers.collect(tag, in_);
   pool_.for_pieces(sums.rows, kRowPiece, [&](size_t begin, size_t end) {

@@ -80,8 +80,8 @@ class RowExchange {
   // The same for contents of which only sums over all replicas matter: one tensor of words, of all rows of each replica.
   // Each replica sums its part of the rows of a segment and sends the sums to the others, so that of R replicas one
   // sends 2 (R - 1) / R of its words in place of R - 1. Content::apply() gets the sums, modulo 2^32, as if one replica
-  // had sent them.
-  void run_sums(RankGrid& grid, uint64_t step, Content& content);
+  // had sent them. The sums are over the replicas `of`, but all sum a part, and all get the sums.
+  void run_sums(RankGrid& grid, uint64_t step, const ReplicaSet& of, Content& content);
 
   size_t memory_bytes() const;  // of the buffers, which grow to what base/experiment/memory.h says
 
@@ -96,8 +96,8 @@ class RowExchange {
   void send(const Call& call, size_t s);
   void collect(const Call& call, size_t s);
   void place_rows(const Call& call, const Segment& segment);
-  void send_parts(comm::Group& peers, comm::Tag tag, size_t s, const Content& content);
-  void sum_own_part(comm::Group& peers, comm::Tag tag, size_t s);
+  void send_parts(comm::Group& peers, comm::Tag tag, size_t s, const ReplicaSet& of, const Content& content);
+  void sum_own_part(comm::Group& peers, comm::Tag tag, size_t s, const ReplicaSet& of);
   void collect_sums(comm::Group& peers, comm::Tag tag, size_t s, const Content& content);
   void apply_arrived(size_t modelet, Content& content);
 

@@ -13,6 +13,7 @@
 #include "node_agent/train/evaluation/classifiers.h"
 #include "node_agent/train/job/same_run.h"
 #include "node_agent/train/progress/preparing.h"
+#include "node_agent/train/progress/run_schedule.h"
 #include "shard/kernels/simd/instruction_set.h"
 #include "shard/layers/learning_rate.h"
 #include "shard/layers/scoring/classifiers.h"
@@ -32,21 +33,6 @@ enum OfRank : size_t { kEpochSum, kEpochSteps, kGatheredSum, kGatheredSteps, kSu
 constexpr double kMostSteps = 1e15;
 
 const std::string kTestData = "test";
-
-// With several replicas the interval decides what is learned, because replicas synchronise for a snapshot. So it
-// must be a fixed number, and not follow from measurements.
-constexpr uint32_t kSnapshotEveryWithReplicas = 1600;
-
-uint32_t snapshot_every(const TrainJob& job) {
-  if (!job.snapshots.enabled) return 0;
-  const uint32_t wanted = job.snapshots.every_steps;
-  return wanted == 0 && job.replicas() > 1 ? kSnapshotEveryWithReplicas : wanted;
-}
-
-Schedule schedule_of(const TrainJob& job, uint64_t steps_per_epoch, uint64_t resumed_step) {
-  return {job.experiment.train, steps_per_epoch, job.replicas() > 1 ? job.experiment.exchange.local_steps : 0,
-          snapshot_every(job), job.other_samples ? resumed_step : 0};
-}
 
 ModelSelection::Options selection_of(const Experiment& experiment, uint64_t labels) {
   return {.loss = experiment.model.loss,
@@ -89,6 +75,9 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
       schedule_(schedule_of(job, data_.steps_per_epoch(), checkpoints_.resumed_step())),
       selection_(selection_of(job.experiment, job.shape.labels), data_),
       statistics_(clock) {
+  if (job.experiment.cluster.noise > 0 && job.ranks() > 1)
+    throw UsageError("cluster.noise: the change of an owner is shortened as a whole, so each owner must be one node; the run has " +
+                     std::to_string(job.ranks()) + " nodes for each");
   MODELET_CHECK(!job.snapshots.enabled || job.private_folder,
                 "only ranks with folders of their own make snapshots");
   throw_if_stopped();
@@ -174,6 +163,7 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
   // Replicas evaluate each for itself, so they cannot agree to stop there.
   if (job_.replicas() == 1) session.evaluator.stop_if([this] { return outside_.stop_requested.load(); });
   if (is_private(job_.experiment)) weigh_owners(grid);
+  draw_participants(grid);
   report_start(session);
   session.step.while_waiting([this] { data_.feed().finish_next(); });
   try {
@@ -187,8 +177,14 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
 void Trainer::Training::weigh_owners(RankGrid& grid) const {
   const uint64_t most = job_.experiment.cluster.most_samples;
   const uint64_t samples = std::max<uint64_t>(1, data_.training_rows().size());
-  grid.share_weights(step_, most == 0 ? samples : std::min(samples, most));
+  grid.share_weights(step_, most == 0 ? samples : std::min(samples, most), most);
   if (sends_sums(job_.experiment)) grid.agree_on_masks(step_);
+}
+
+// Who does the steps that follow, up to the next synchronisation.
+void Trainer::Training::draw_participants(RankGrid& grid) const {
+  const uint32_t owners = is_private(job_.experiment) ? job_.experiment.cluster.owners_per_round : 0;
+  grid.draw_participants(job_.experiment.train.seed, step_, owners);
 }
 
 void Trainer::Training::go_through(Session& session) {
@@ -199,7 +195,7 @@ void Trainer::Training::go_through(Session& session) {
     report_step(session);
     if ((!session.traces_next || ended()) && !session.trace.spans().empty()) report_trace(session);
     if (schedule_.ends_epoch(step_)) {
-      epoch_loss_ = session.grid.mean(step_, statistics_.since_epoch().mean());
+      epoch_loss_ = tells_losses() ? statistics_.since_epoch().over_replicas(session.grid, step_) : 0;
       statistics_.since_epoch().reset();
     }
     if (schedule_.evaluates_after(step_)) fit_classifiers(session);
@@ -211,12 +207,29 @@ void Trainer::Training::go_through(Session& session) {
 }
 
 Trainer::Training::Due Trainer::Training::one_step(Session& session) {
-  shard::BatchFeed& feed = data_.feed();
   statistics_.begin_step(session.grid.totals());
+  const comm::Meters& meters = session.grid.replica().meters();
+  const bool takes_part = session.grid.takes_part();
+  const size_t participants = static_cast<size_t>(std::ranges::count(session.grid.participants(), 1));
+  const StepResult result = takes_part ? learn(session) : StepResult{.stop = outside_.stop_requested};
+  outside_.step = ++step_;
+  if (takes_part) ++outside_.steps_learned;
+  if (sync_) sync_->pull_back(session.grid.replica_index(), step_, learning_rate(step_ - 1));
+  const bool stop = sync_ ? synchronise(session, result.stop) : result.stop;
+  if (sync_) session.trace.end_phase(TracePhase::kSynchronise, meters);
+  session.trace.end_step();
+  session.traces_next = result.trace;
+  const size_t samples = data_.feed().samples(step_ - 1) * participants / session.grid.replicas();
+  statistics_.end_step(takes_part ? std::optional<double>(result.loss) : std::nullopt, samples, session.grid.totals());
+  return {stop, result.snapshot || schedule_.snapshot_after(step_)};
+}
+
+// A step on this replica's samples.
+StepResult Trainer::Training::learn(Session& session) {
+  shard::BatchFeed& feed = data_.feed();
   const comm::Meters& meters = session.grid.replica().meters();
   plan_trace(session);
   if (session.traces_next) session.trace.begin_step(step_ + 1, meters);
-  const float rate = learning_rate(step_);
   const shard::Batch& batch = feed.at(step_, schedule_.total_steps());
   // A step that has begun ahead would not see what the rule of the replicas makes of the weights.
   const bool ahead = !schedule_.exchanges_after(step_ + 1) && job_.experiment.cluster.rule != MeanRule::kProx;
@@ -224,16 +237,9 @@ Trainer::Training::Due Trainer::Training::one_step(Session& session) {
   session.trace.end_phase(TracePhase::kBatch, meters);
   const double began = clock_.now();
   if (session.budget) session.step.request_snapshot(session.budget->due(began));
-  const StepResult result = session.step.run(batch, step_, rate, outside_.stop_requested, next);
+  const StepResult result = session.step.run(batch, step_, learning_rate(step_), outside_.stop_requested, next);
   if (session.budget) session.budget->stepped(clock_.now() - began);
-  outside_.step = ++step_;
-  if (sync_) sync_->pull_back(session.grid.replica_index(), step_, rate);
-  const bool stop = sync_ ? synchronise(session, result.stop) : result.stop;
-  if (sync_) session.trace.end_phase(TracePhase::kSynchronise, meters);
-  session.trace.end_step();
-  session.traces_next = result.trace;
-  statistics_.end_step(result.loss, feed.samples(step_ - 1), session.grid.totals());
-  return {stop, result.snapshot || schedule_.snapshot_after(step_)};
+  return result;
 }
 
 // Every step that asks for a trace of the next one counts, also one that has begun ahead.
@@ -274,19 +280,18 @@ void Trainer::Training::report_trace(Session& session) const {
   }
 }
 
-// The other replicas learn of a replica's wish to stop when they synchronise.
+// The other replicas learn of a replica's wish to stop when they synchronise. A round counts before anything of it is
+// sent.
 bool Trainer::Training::synchronise(Session& session, bool stop) {
   stop_requested_ |= stop;
-  switch (schedule_.sync_after(step_)) {
-    case Schedule::Sync::kNone:
-      return false;
-    case Schedule::Sync::kExact:
-      return sync_->synchronise_exactly(session.grid, step_, stop_requested_);
-    case Schedule::Sync::kAverage:
-      break;
-  }
-  const bool all_stop = sync_->average(session.grid, step_, stop_requested_);
-  if (all_stop) sync_->synchronise_exactly(session.grid, step_, true);  // for the checkpoint
+  const Schedule::Sync kind = schedule_.sync_after(step_);
+  if (kind == Schedule::Sync::kNone) return false;
+  if (session.grid.takes_part()) ++outside_.rounds_learned;
+  bool all_stop = stop_requested_;
+  if (kind == Schedule::Sync::kAverage) all_stop = sync_->average(session.grid, step_, all_stop);
+  if (kind == Schedule::Sync::kExact || all_stop)  // for the checkpoint
+    all_stop = sync_->synchronise_exactly(session.grid, step_, all_stop);
+  draw_participants(session.grid);
   return all_stop;
 }
 
@@ -342,9 +347,9 @@ void Trainer::Training::end_epoch(Session& session, Due due) {
   json event = {{"event", "epoch"},
                 {"epoch", schedule_.epoch(step_)},
                 {"step", step_},
-                {"loss", *epoch_loss_},
                 {"train_seconds", statistics_.train_seconds()},
                 {"samples_per_second", statistics_.samples_per_second()}};
+  if (tells_losses()) event["loss"] = *epoch_loss_;
   if (schedule_.evaluates_after(step_)) evaluate(session, event);
   emit(session, event);
   epoch_loss_.reset();
@@ -484,6 +489,9 @@ void Trainer::Training::finish(Session& session) {
   }
   add_refused(session, event);
   emit(session, event);
+  if (sync_ && sync_->own_clipped() > 0)
+    log_for_owner("run {}: in {} rounds this owner's change was longer than cluster.clip and was shortened", job_.run,
+                  sync_->own_clipped());
   if (sync_ && sync_->own_shortened() > 0)
     log_for_owner("run {}: {} rows changed by more than cluster.largest_change and were shortened before they were sent",
                   job_.run, sync_->own_shortened());
@@ -513,7 +521,7 @@ void Trainer::Training::report_start(Session& session) {
 // other ranks need not know how much time has passed on rank 0.
 void Trainer::Training::report_step(Session& session) {
   if (schedule_.progress_after(step_)) {
-    const RunStatistics::Common common = statistics_.gather(session.grid, step_);
+    const RunStatistics::Common common = statistics_.gather(session.grid, step_, tells_losses());
     common_loss_ = common.loss;
     json event = progress(session, common.loss);
     event["nodes"] = common.nodes;
@@ -522,7 +530,7 @@ void Trainer::Training::report_step(Session& session) {
   } else if (job_.rank == 0 && clock_.now() - session.reported >= kMostSilentSeconds) {
     const bool is_own = is_private(job_.experiment);  // the loss of an owner's samples is not told
     if (is_own && !common_loss_) return;
-    emit(session, progress(session, is_own ? *common_loss_ : statistics_.since_gathered().mean()));
+    emit(session, progress(session, is_own ? common_loss_ : statistics_.since_gathered().mean()));
   } else {
     return;
   }
@@ -547,18 +555,18 @@ Evaluator::Progress Trainer::Training::report_evaluation(Session& session, const
   };
 }
 
-json Trainer::Training::progress(Session& session, double loss) const {
+json Trainer::Training::progress(Session& session, std::optional<double> loss) const {
   json event = {{"event", "progress"},
                 {"step", step_},
                 {"steps", schedule_.total_steps()},
                 {"epoch", schedule_.epoch(step_)},
-                {"loss", loss},
                 {"train_seconds", statistics_.train_seconds()},
                 {"samples_per_second", statistics_.samples_per_second()},
                 {"eta_seconds", seconds_left()},
                 {"bytes_sent_per_node_per_step", statistics_.bytes_per_step()},
                 {"wait_fraction", statistics_.wait_fraction()},
                 {"learning_rate", learning_rate(step_ - 1)}};
+  if (loss) event["loss"] = *loss;
   if (job_.ranks() > 1) event["micro_batches"] = session.step.micro_batches();
   return event;
 }

@@ -77,6 +77,8 @@ class Trainer::Training {
   [[noreturn]] void end_early(Session& session);
   [[noreturn]] void end_in_evaluation(Session& session);
   void weigh_owners(RankGrid& grid) const;
+  void draw_participants(RankGrid& grid) const;
+  StepResult learn(Session& session);
   void go_through(Session& session);
   void go_on_with_epoch(Session& session);
   void throw_if_stopped() const;
@@ -85,7 +87,7 @@ class Trainer::Training {
   void report_start(Session& session);
   void report_step(Session& session);
   Evaluator::Progress report_evaluation(Session& session, const std::string& data);
-  nlohmann::json progress(Session& session, double loss) const;
+  nlohmann::json progress(Session& session, std::optional<double> loss) const;
   void add_refused(Session& session, nlohmann::json& event) const;
   void emit(const Session& session, const nlohmann::json& event) const {
     if (job_.rank == 0) session.events(event);
@@ -93,6 +95,8 @@ class Trainer::Training {
 
   RunCheckpoints::RunState run_state() const;
   double seconds_left() const;
+  // Losses are sums over samples, and carry no noise.
+  bool tells_losses() const { return job_.experiment.cluster.noise == 0; }
   float learning_rate(uint64_t step) const;
   bool ended() const { return step_ == schedule_.total_steps() || selection_.exhausted(); }
   comm::Tag tag(Round round) const { return {step_ - 1, round}; }  // after the last step

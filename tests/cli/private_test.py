@@ -1,10 +1,15 @@
 """Data that stays with its owners: what is learned of it, who may learn, and that nothing else leaves."""
+import json
+import os
+import re
+import resource
+import signal
 import socket
 import subprocess
 import threading
 import unittest
 
-from programs import PROGRAMS, PoolTest, ProgramTest, finished, losses
+from programs import PROGRAMS, PoolTest, ProgramTest, finished, losses, wait_until
 
 OWNERS = 3
 SETTINGS = ("--set", "exchange.local_steps=4", "--set", "train.batch=32")
@@ -48,6 +53,24 @@ class Owners(ProgramTest):
         half = self.folder / "whole/checkpoints" / f"step-{17:010}"
         rest = self.train("rest", *settings, "--set", "train.epochs=2", "--resume", half)
         self.assertEqual(losses(rest), {step: loss for step, loss in losses(whole).items() if step > 17})
+
+    def test_some_of_each_round(self):
+        alone = finished(self.train("one-owner-only", "--set", f"data.train={divide(self.folder, self.environment)[0]}"))
+        run = self.train("some", "--owners", self.owners(), *SETTINGS, "--set", "cluster.owners_per_round=2")
+        self.assertRegex(run.stderr, "learning rate 0.0141: .* the root of 2 owners in a round")
+        last = finished(run)
+        self.assertEqual(last["steps"], 5 * 25, "an epoch of 1600 samples in steps of 2 x 32")
+        self.assertGreater(last["p_at_1"], alone["p_at_1"] + 0.03)
+        # A run goes on with its own rate, also by the file that it has recorded, in which the rate is the higher one.
+        rest = self.modelet("train", self.folder / "some/experiment.toml", "--out", self.folder / "some-rest", "--json", "--owners", self.owners(),
+                            "--set", "train.epochs=6", "--resume", self.folder / "some")
+        self.assertEqual({round(event["learning_rate"], 5) for event in rest.events("progress")}, {0.01414})
+
+    def test_noise(self):
+        run = self.train("noise", "--owners", self.owners(), *SETTINGS, "--set", "cluster.noise=0.05", "--set", "cluster.clip=0.5", "--set",
+                         "train.epochs=1")
+        self.assertEqual({event["event"] for event in run.events() if "loss" in event}, set(), "losses tell of samples")
+        self.assertIn("p_at_1", finished(run))
 
     def test_held_out_samples(self):
         run = self.train("held-out", "--owners", self.owners(), *SETTINGS, "--set", "data.validation=0.1")
@@ -158,16 +181,18 @@ class Pool(PoolTest):
         self.assertEqual(sorted(self.runs()[run]["nodes"]), [f"owner-{number}" for number in range(OWNERS)])
         lines = [line.encode() for file in self.files for line in file.read_text().splitlines()[1:20]]
         self.assert_nothing_left(*lines)
-        # Nor do they leave in the form in which a machine keeps them.
+        self.assert_no_prepared_samples(self.everything_outside())
+
+    def assert_no_prepared_samples(self, content):
+        """Nor are they there in the form in which a machine keeps them."""
         prepared = [file.read_bytes() for file in (self.folder / "cache").iterdir() if file.name.startswith("notes")]
         self.assertGreaterEqual(len(prepared), OWNERS)
-        outside = self.everything_outside()
         for data in prepared:
             pieces = [data[at:at + 48] for at in range(0, len(data), len(data) // 40)]
             pieces = [piece for piece in pieces if len(set(piece)) > 24]
             self.assertGreater(len(pieces), 5)
             for piece in pieces:
-                self.assertNotIn(piece, outside)
+                self.assertNotIn(piece, content)
 
     def test_an_error_says_nothing_of_the_data(self):
         broken = self.pool / "broken.txt"
@@ -209,6 +234,12 @@ class Pool(PoolTest):
         self.verb("stop", run)
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
         self.assert_nothing_left()
+        # What agents keep of a run, also the one that was killed: snapshots, checkpoints, logs.
+        kept = b"".join(file.read_bytes() for owner in range(OWNERS) for file in sorted((self.pool / f"owner-{owner}").rglob("*")) if file.is_file())
+        self.assertIn(b"F32", kept, "there are weights, so the test can fail")
+        for line in [line.encode() for file in self.files for line in file.read_text().splitlines()[1:20]]:
+            self.assertNotIn(line, kept)
+        self.assert_no_prepared_samples(kept)
 
     def test_the_others_go_on_and_take_an_owner_back(self):
         preferences = self.pool / "preferences.toml"
@@ -228,6 +259,49 @@ class Pool(PoolTest):
         self.verb("stop", run)
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
         self.assert_nothing_left()
+
+    def test_a_budget_of_privacy(self):
+        preferences = self.pool / "preferences.toml"
+        preferences.write_text("[private]\nbudget = 5\n[back_off]\ntolerated_percent = 100\nmemory_pressure_percent = 100\n"
+                               "patience_seconds = 86400\n")
+        environment, self.environment = self.environment, {key: value for key, value in self.environment.items() if key != "MODELET_DEDICATED"}
+        self.addCleanup(setattr, self, "environment", environment)
+        agents = [self.owner(number, None, "--preferences", preferences) for number in range(OWNERS)]
+        refused = self.submit_private()
+        self.assertIn("epsilon 5, so cluster.noise must be above 0", self.wait_for_end(refused)["detail"])
+        # Five rounds with noise 2 have epsilon 4.99, a fifth is kept for a stop; so an epoch of 17 steps, five rounds, is too much.
+        noise = ("--set", "cluster.noise=2", "--set", "cluster.clip=1", "--set", "train.epochs=1")
+        run = self.submit_private(*noise)
+        self.assertRegex(self.wait_for_end(run)["detail"], "0 is spent, and what is left is enough for 5 rounds")
+        self.assert_finishes(self.submit_private(*noise, "--set", "exchange.local_steps=6"))  # rounds of 6, 6 and 5 steps
+
+        def clinic():
+            (known,) = json.loads(self.run_program("modelet-agent", "--status", "--work-dir", self.pool / "owner-0", "--name", "owner-0",
+                                                   "--json").stdout)["private"]
+            return known
+        known = wait_until(lambda: clinic() if clinic()["rounds"] == 3 else None, clinic)
+        self.assertAlmostEqual(known["epsilon"], 3.709, delta=0.01)
+        self.assertAlmostEqual(known["epsilon"] + known["epsilon_left"], 5)
+        wait_until(lambda: [file for file in self.pool.rglob("*owner-0.learned") if re.match(r"clinic \d+ 3 ", file.read_text())],
+                   "it is written down, which may take a second")
+        agents[0].kill_all()
+        self.start("modelet-agent", "--config", self.pool / "owner-0.toml", "--private", f"clinic={self.pool / 'whereabouts-0/notes.txt'}",
+                   "--preferences", preferences)
+        wait_until(lambda: "owner-0" in {node["name"] for node in self.present_nodes() if node["state"] == "free"}, self.nodes)
+        self.assertAlmostEqual(clinic()["epsilon"], 3.709, delta=0.01)
+        self.assertIn("is spent, and what is left is enough for 2 rounds",
+                      self.wait_for_end(self.submit_private("--wait", *noise, "--set", "exchange.local_steps=6"))["detail"])
+
+    def test_memory_is_not_written_to_a_core_file(self):
+        def dumps_core(agent):
+            agent.signal(signal.SIGSEGV)
+            _pid, status = os.waitpid(agent.pid, 0)
+            self.assertTrue(os.WIFSIGNALED(status), status)
+            return os.WCOREDUMP(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+        if not dumps_core(self.agent("public", cwd=self.pool)):
+            self.skipTest("this machine makes no core files")
+        self.assertFalse(dumps_core(self.owner(0)))
 
     def test_the_owner_decides(self):
         preferences = self.pool / "preferences.toml"

@@ -69,6 +69,11 @@ uint64_t JobRunner::steps_here() const {
   return group_ != nullptr ? job_->step() - first_step_ : steps_done_;
 }
 
+Learned JobRunner::learned() const {
+  const std::lock_guard lock(mutex_);
+  return group_ != nullptr ? job_->learned() : learned_;
+}
+
 void JobRunner::start(std::vector<comm::Peer> ranks) {
   const std::lock_guard lock(mutex_);
   ranks_ = std::move(ranks);
@@ -253,6 +258,7 @@ void JobRunner::leave_group() {
   const std::lock_guard lock(mutex_);
   group_ = nullptr;
   steps_done_ = job_->step() - first_step_;
+  learned_ = job_->learned();
 }
 
 }  // namespace modelet::agent

@@ -80,6 +80,11 @@ struct TrainJob {
   int replica() const { return rank / ranks(); }   // this rank's replica
 };
 
+// What a rank has learned in this process: steps, and synchronisations of replicas to which it gave its part.
+struct Learned {
+  uint64_t rounds = 0, steps = 0;
+};
+
 // Which modelets each rank of the job's replica holds. Throws UsageError if that many nodes cannot form
 // equal replicas.
 Sharding sharding_of(const TrainJob& job);

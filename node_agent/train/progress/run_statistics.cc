@@ -12,7 +12,7 @@ void RunStatistics::begin_step(const RankGrid::Totals& totals) {
   times_.begin(totals);
 }
 
-void RunStatistics::end_step(double loss, size_t samples, const RankGrid::Totals& totals) {
+void RunStatistics::end_step(std::optional<double> loss, size_t samples, const RankGrid::Totals& totals) {
   const double seconds = clock_.now() - began_;
   times_.end(seconds, totals);
   steps_.seconds += seconds;
@@ -24,9 +24,9 @@ void RunStatistics::end_step(double loss, size_t samples, const RankGrid::Totals
   since_epoch_.add(loss);
 }
 
-RunStatistics::Common RunStatistics::gather(RankGrid& grid, uint64_t step) {
+RunStatistics::Common RunStatistics::gather(RankGrid& grid, uint64_t step, bool with_loss) {
   const double began = clock_.now();
-  const double loss = grid.mean(step, since_gathered_.mean());
+  const auto loss = with_loss ? std::optional(since_gathered_.over_replicas(grid, step)) : std::nullopt;
   nlohmann::json nodes = times_.report(grid, {step - 1, kTimesRound});
   since_gathered_.reset();
   const double seconds = clock_.now() - began;

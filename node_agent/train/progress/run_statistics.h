@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/system/clock.h"
 #include "node_agent/replicas/rank_grid.h"
@@ -13,14 +14,23 @@
 
 namespace modelet::agent {
 
-// The mean loss of some steps.
+// The mean loss of some steps. A replica that takes no part in a round has none in its steps.
 class MeanLoss {
  public:
   MeanLoss() = default;
   MeanLoss(double sum, uint64_t steps) : sum_(sum), steps_(steps) {}
-  void add(double loss) {
-    sum_ += loss;
+  void add(std::optional<double> loss) {
+    if (!loss) {
+      ++without_;
+      return;
+    }
+    sum_ += *loss;
     ++steps_;
+  }
+  // The mean over replicas, weighted by the steps in which each has had a loss.
+  double over_replicas(RankGrid& grid, uint64_t step) const {
+    const uint64_t all = steps_ + without_;
+    return grid.mean(step, mean(), without_ == 0 ? 1 : static_cast<double>(steps_) / static_cast<double>(all));
   }
   uint64_t steps() const { return steps_; }
   double sum() const { return sum_; }
@@ -29,7 +39,7 @@ class MeanLoss {
 
  private:
   double sum_ = 0;
-  uint64_t steps_ = 0;
+  uint64_t steps_ = 0, without_ = 0;
 };
 
 class RunStatistics {
@@ -43,18 +53,18 @@ class RunStatistics {
   }
 
   // Call these around each step, including what follows it among replicas. `totals` are those of the grid.
-  // `samples` counts those of all replicas.
+  // `samples` counts those of all replicas; there is no `loss` if this one has done nothing.
   void begin_step(const RankGrid::Totals& totals);
-  void end_step(double loss, size_t samples, const RankGrid::Totals& totals);
+  void end_step(std::optional<double> loss, size_t samples, const RankGrid::Totals& totals);
 
   // Gathers from all ranks, for the steps since the last call, the mean loss and where the time went
   // (StepTimes::report). All ranks must call it after the same step. Replicas that are ahead wait here for
-  // the others, and this time counts as training.
+  // the others, and this time counts as training. Losses leave this rank only if `with_loss` is set.
   struct Common {
-    double loss = 0;
+    std::optional<double> loss;
     nlohmann::json nodes;
   };
-  Common gather(RankGrid& grid, uint64_t step);
+  Common gather(RankGrid& grid, uint64_t step, bool with_loss);
 
   // `samples` were evaluated, or a checkpoint was written, in `seconds`.
   void add_evaluation(size_t samples, double seconds);

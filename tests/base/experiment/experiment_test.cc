@@ -329,6 +329,19 @@ TEST(Experiment, WhatNeedsTheSamplesOfAllIsRefusedForPrivateData) {
     EXPECT_THAT(error_of(kData, {data, std::string("data.format=") + format}), HasSubstr("modelet data prepare --like"));
 }
 
+TEST(Experiment, NothingButNoisySumsMayTellOfSamples) {
+  const std::string data = "data.train=private:clinic", noise = "cluster.noise=1", clip = "cluster.clip=2";
+  EXPECT_NO_THROW(parse(kData, {data, noise, clip}));
+  EXPECT_THAT(error_of(kData, {noise, clip}), HasSubstr("cluster.noise is for the masked sums of private data"));
+  EXPECT_THAT(error_of(kData, {clip}), HasSubstr("cluster.clip is for the masked sums of private data"));
+  EXPECT_THAT(error_of(kData, {data, noise, clip, "cluster.privacy=rows"}), HasSubstr("masked sums"));
+  EXPECT_THAT(error_of(kData, {data, noise}), HasSubstr("in units of cluster.clip, which is 0"));
+  EXPECT_THAT(error_of(kData, {data, "cluster.noise=0.001", clip}), HasSubstr("take at least 0.01"));
+  EXPECT_THAT(error_of(kData, {data, noise, clip, "data.validation=0.1"}), HasSubstr("set data.validation = 0"));
+  EXPECT_THAT(error_of(kData, {data, noise, clip, "sampling.mode=lsh"}), HasSubstr("means of owners' queries"));
+  EXPECT_THAT(error_of(kData, {data, "cluster.owners_per_round=1"}), HasSubstr("take at least 2"));
+}
+
 TEST(Experiment, PathsAreBoundedAndPlain) {
   EXPECT_THAT(error_of("[data]\ntrain = \"a\\u0000b\"\n"), HasSubstr("control character"));
   EXPECT_THAT(error_of("[data]\ntrain = \"" + std::string(5000, 'x') + "\"\n"), HasSubstr("5000 bytes long"));

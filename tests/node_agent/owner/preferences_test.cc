@@ -76,11 +76,16 @@ TEST(Preferences, WhoMayLearnFromPrivateData) {
   EXPECT_EQ(none.least_owners, 3u);
   EXPECT_FALSE(none.rows);
   const Learning given =
-      parse_preferences("[private]\nsubmitters = [\"alice\", \"bob\"]\nleast_owners = 5\nmost_rounds = 700\nrows = true", "p.toml").learning;
+      parse_preferences("[private]\nsubmitters = [\"alice\", \"bob\"]\nleast_owners = 5\nmost_rounds = 700\nbudget = 8\ndelta = 1e-6\nrows = true", "p.toml").learning;
   EXPECT_THAT(given.submitters, testing::ElementsAre("alice", "bob"));
   EXPECT_EQ(given.least_owners, 5u);
   EXPECT_EQ(none.most_rounds, 0u);
   EXPECT_EQ(given.most_rounds, 700u);
+  EXPECT_EQ(none.budget, 0);
+  EXPECT_EQ(given.budget, 8);
+  EXPECT_EQ(none.delta, 1e-5);
+  EXPECT_EQ(given.delta, 1e-6);
+  EXPECT_THAT(preferences_error("[private]\ndelta = 0"), HasSubstr("from 1e-15 to 0.1"));
   EXPECT_TRUE(given.rows);
   for (const char* text : {"submitters = \"alice\"", "submitters = [1]", "submitters = [\"\"]"})
     EXPECT_THAT(preferences_error("[private]\n" + std::string(text)), HasSubstr("list of names"));

@@ -27,7 +27,7 @@ std::vector<std::vector<Word>> sent_by(int size, uint64_t block = 0) {
     PeerMasks masks(group, {.step = 1});
     EXPECT_EQ(masks.next(), 0u);
     EXPECT_EQ(masks.next(), 1u);
-    masks.add(0, block, std::span(sent[static_cast<size_t>(group.rank())]));
+    masks.add(0, block, std::span(sent[static_cast<size_t>(group.rank())]), ReplicaSet(static_cast<size_t>(size), 1));
   });
   return sent;
 }
@@ -71,6 +71,21 @@ TEST(PeerMasks, TwoThatColludeLearnNothing) {
     expect_uniform(sum_of(sent, known));
 }
 
+// The masks of a sum over some peers are those that these have with each other.
+TEST(PeerMasks, CancelInASumOverSome) {
+  const ReplicaSet some = {1, 0, 1, 1};
+  std::vector<std::vector<uint32_t>> sent(4, std::vector<uint32_t>(kWords, 0));
+  sent[0].assign(kWords, kSecret);
+  auto groups = make_groups(4);
+  comm::testing::run_ranks(groups, [&](comm::Group& group) {
+    const PeerMasks masks(group, {.step = 1});
+    if (const auto self = static_cast<size_t>(group.rank()); some[self] != 0) masks.add(0, 0, std::span(sent[self]), some);
+  });
+  EXPECT_EQ(sum_of(sent, {0, 2, 3}), std::vector<uint32_t>(kWords, kSecret));
+  expect_uniform(sum_of(sent, {0, 2}));
+  expect_uniform(sum_of(sent, {0}));
+}
+
 // The same numbers are masked in another way in each group, at each place and in each stream.
 TEST(PeerMasks, AreUsedOnce) {
   const auto first = sent_by<uint32_t>(3), second = sent_by<uint32_t>(3);
@@ -79,9 +94,9 @@ TEST(PeerMasks, AreUsedOnce) {
   comm::testing::run_ranks(groups, [&](comm::Group& group) {
     const PeerMasks masks(group, {.step = 1});
     std::vector<uint32_t> here(kWords, 0), later(kWords, 0), other(kWords, 0);
-    masks.add(0, 0, std::span(here));
-    masks.add(0, PeerMasks::blocks_of(kWords * sizeof(uint32_t)), std::span(later));
-    masks.add(1, 0, std::span(other));
+    masks.add(0, 0, std::span(here), {1, 1});
+    masks.add(0, PeerMasks::blocks_of(kWords * sizeof(uint32_t)), std::span(later), {1, 1});
+    masks.add(1, 0, std::span(other), {1, 1});
     for (size_t i = 0; i < kWords; ++i) {
       later[i] -= here[i];
       other[i] -= here[i];

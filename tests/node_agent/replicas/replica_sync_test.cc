@@ -235,6 +235,12 @@ void add_to_row(Rank& rank, size_t row, const std::function<float(size_t column)
   ++p.clock(row);
 }
 
+// Sets a number of the optimiser's state of an input row.
+void set_state(Rank& rank, std::string_view name, size_t row, float value) {
+  for (const auto& array : rank.network.modelets_of_layer(0)[0]->parameters().arrays())
+    if (array.name == name) std::memcpy(array.first + row * array.stride_bytes, &value, sizeof value);
+}
+
 class AveragingTest : public ReplicaSyncTest {
  protected:
   const float* row_of(size_t rank, size_t row) const {
@@ -525,13 +531,219 @@ TEST_F(WeightedTest, AProximalStepShortensTheDistance) {
   }
 }
 
-// ---- Replicas that lie
+// ---- Rounds of some replicas
 
-// Sets a number of the optimiser's state of an input row.
-void set_state(Rank& rank, std::string_view name, size_t row, float value) {
-  for (const auto& array : rank.network.modelets_of_layer(0)[0]->parameters().arrays())
-    if (array.name == name) std::memcpy(array.first + row * array.stride_bytes, &value, sizeof value);
+TEST(ParticipantsOfRound, AreDrawnAnewAndEvenly) {
+  constexpr size_t kReplicas = 5, kCount = 3, kRounds = 4000;
+  std::array<double, kReplicas> drawn{};
+  std::array<std::array<double, kReplicas>, kReplicas> together{};
+  for (uint64_t step = 0; step < kRounds; ++step) {
+    const ReplicaSet set = participants_of_round(1, step, kReplicas, kCount);
+    ASSERT_EQ(static_cast<size_t>(std::ranges::count(set, 1)), kCount);
+    for (size_t a = 0; a < kReplicas; ++a) drawn[a] += set[a];
+    for (size_t a = 0; a < kReplicas; ++a)
+      for (size_t b = 0; b < a; ++b) together[a][b] += set[a] & set[b];
+    EXPECT_EQ(participants_of_round(1, step, kReplicas, kCount), set);
+  }
+  for (size_t a = 0; a < kReplicas; ++a) {
+    EXPECT_NEAR(drawn[a], 0.6 * kRounds, 5 * std::sqrt(0.24 * kRounds));
+    for (size_t b = 0; b < a; ++b) EXPECT_NEAR(together[a][b], 0.3 * kRounds, 5 * std::sqrt(0.21 * kRounds));
+  }
+  EXPECT_NE(participants_of_round(1, 0, 50, 25), participants_of_round(2, 0, 50, 25));
+  for (const size_t count : {0u, 5u, 9u}) EXPECT_EQ(participants_of_round(1, 0, kReplicas, count), ReplicaSet(kReplicas, 1));
 }
+
+// Two of three take part in each round; who, is seen from the row that each of them changes alone.
+TEST_F(WeightedTest, OnlyThoseThatTakePartAreInTheMean) {
+  constexpr size_t kFirstOwn = 20;  // a row for each replica
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam})
+    for (const bool masked : {false, true}) {
+      experiment_.optimizer.kind = kind;
+      std::vector<ReplicaSet> sets;  // of rounds
+      std::vector<std::vector<float>> before;
+      on_each(masked, [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+        if (self == 0)
+          for (const size_t row : {kShared, kFirstOwn, kFirstOwn + 1, kFirstOwn + 2})
+            before.emplace_back(row_of(0, row), row_of(0, row) + cols());
+        for (uint64_t round = 0; round < 6; ++round) {
+          grid.draw_participants(5, round, 2);
+          if (self == 0) sets.push_back(grid.participants());
+          if (grid.takes_part()) {
+            add_to_row(*ranks_[self], kShared, [&](size_t column) { return change(self, column); });
+            add_to_row(*ranks_[self], kFirstOwn + self, [&](size_t column) { return change(self, column); });
+          }
+          sync.average(grid, round, false);
+        }
+        grid.draw_participants(5, 6, 2);
+        sync.synchronise_exactly(grid, 6, false);
+      });
+      std::vector<std::vector<double>> expected(4);
+      for (size_t i = 0; i < 4; ++i) expected[i].assign(before[i].begin(), before[i].end());
+      for (const ReplicaSet& set : sets) {
+        double all = 0;
+        for (const size_t replica : {0u, 1u, 2u}) all += set[replica] * static_cast<double>(weights_[replica]);
+        for (const size_t replica : {0u, 1u, 2u})
+          for (size_t c = 0; set[replica] != 0 && c < cols(); ++c) {
+            const double share = static_cast<double>(weights_[replica]) / all;
+            expected[0][c] += share * change(replica, c);
+            expected[1 + replica][c] += (kind == OptimizerKind::kSgd ? share : 1) * change(replica, c);
+          }
+      }
+      EXPECT_NE(sets[0], sets[1]) << "else the test says less";
+      for (const size_t replica : {0u, 1u, 2u}) {
+        for (size_t i = 0; i < 4; ++i)
+          for (size_t c = 0; c < cols(); ++c)
+            ASSERT_NEAR(row_of(replica, i == 0 ? kShared : kFirstOwn + i - 1)[c], expected[i][c], 1e-5) << masked << ' ' << i;
+        EXPECT_TRUE(state(replica) == state(0)) << masked;
+      }
+    }
+}
+
+// A replica that takes no part sends nothing of its rows.
+TEST_F(WeightedTest, WhoTakesNoPartSendsNoRows) {
+  std::array<double, 3> bytes{};
+  ReplicaSet set;
+  on_each(true, [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+    grid.draw_participants(5, 0, 2);
+    if (self == 0) set = grid.participants();
+    sent_[self].clear();
+    sync.average(grid, 0, false);
+    for (const auto& message : sent_[self]) bytes[self] += static_cast<double>(message.size());
+  });
+  const size_t absent = static_cast<size_t>(std::ranges::find(set, 0) - set.begin());
+  for (const size_t replica : {0u, 1u, 2u}) {
+    if (replica == absent) continue;
+    EXPECT_NEAR(bytes[absent], 0.5 * bytes[replica], 0.1 * bytes[replica]) << "only sums of its part";
+  }
+}
+
+TEST_F(WeightedTest, WhatAReplicaClaimsToWeighIsCutByAll) {
+  experiment_.cluster.replicas = 3;
+  auto groups = make_groups(3);
+  std::vector<std::vector<float>> weights(3);
+  comm::testing::run_ranks(groups, [&](comm::Group& group) {
+    RankGrid grid(group, 3);
+    // Replica 2 says a million and does not cut it.
+    grid.share_weights(0, group.rank() == 2 ? 1'000'000 : 100, group.rank() == 2 ? 0 : 200);
+    weights[static_cast<size_t>(group.rank())].assign(grid.weights().begin(), grid.weights().end());
+  });
+  EXPECT_EQ(weights[0], (std::vector<float>{0.5f, 0.5f, 1}));
+  EXPECT_EQ(weights[1], weights[0]);
+}
+
+// ---- Noise
+
+class NoiseTest : public WeightedTest {
+ protected:
+  NoiseTest() {
+    experiment_.cluster.clip = 2;
+    experiment_.cluster.noise = 1.5f;
+  }
+  // All weights and biases of a rank.
+  std::vector<double> all_of(size_t rank) const {
+    std::vector<double> all;
+    for (const auto& modelet : ranks_[rank]->network.modelets()) {
+      const shard::Parameters& p = modelet->parameters();
+      for (size_t r = 0; r < p.rows(); ++r) {
+        all.insert(all.end(), p.floats().row(r), p.floats().row(r) + p.cols());
+        if (p.has_bias()) all.push_back(p.bias(r));
+      }
+    }
+    return all;
+  }
+  // What one round adds, in which each replica changes all columns of a row by `changes[replica]`.
+  std::vector<double> added(const std::vector<float>& changes) {
+    std::vector<double> before;
+    on_each(true, [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+      if (self == 0) before = all_of(0);
+      add_to_row(*ranks_[self], kShared, [&](size_t) { return changes[self]; });
+      sync.average(grid, 1, false);
+      clipped_[self] = sync.own_clipped();
+    });
+    for (const size_t replica : {1u, 2u}) EXPECT_EQ(all_of(replica), all_of(0));
+    std::vector<double> difference = all_of(0);
+    for (size_t i = 0; i < difference.size(); ++i) difference[i] -= before[i];
+    return difference;
+  }
+  // The same of the row that was changed alone, in the direction in which it was changed.
+  double length_added(const std::vector<float>& changes) {
+    added(changes);
+    double sum = 0;
+    for (size_t c = 0; c < cols(); ++c) sum += row_of(0, kShared)[c] - before_[0][c];
+    return sum / std::sqrt(static_cast<double>(cols()));
+  }
+  double share(size_t replica) const { return static_cast<double>(weights_[replica]) / 750; }
+  static double squares(const std::vector<double>& values) {
+    double sum = 0;
+    for (const double value : values) sum += value * value;
+    return sum;
+  }
+
+  std::array<uint64_t, 3> clipped_{};
+};
+
+// In the sum of shares of changes an owner can change at most clip x its share. Two owners' noise is 1.5 times the largest
+// of these, and the third, who knows its own, sees no less.
+TEST_F(NoiseTest, HasTheDeviationThatIsPromised) {
+  const std::vector<double> noise = added({0, 0, 0});
+  const double count = static_cast<double>(noise.size());
+  const double of_two = 1.5 * 2 * 400 / 750;
+  EXPECT_GT(count, 5000);
+  EXPECT_NEAR(squares(noise) / count, of_two * of_two * 3 / 2, of_two * of_two * 3 / 2 * 5 * std::sqrt(2 / count));
+  const std::vector<double> other = added({0, 0, 0});
+  EXPECT_NE(other, noise) << "nobody can compute it";
+}
+
+TEST_F(NoiseTest, TheChangeOfAnOwnerIsShortenedAsAWhole) {
+  experiment_.cluster.noise = 0.01f;
+  const double tolerance = 5 * std::sqrt(1.5) * 0.01 * 2 * share(0);
+  EXPECT_NEAR(length_added({100, 0, 0}), 2 * share(0), tolerance);
+  EXPECT_EQ(clipped_, (std::array<uint64_t, 3>{1, 0, 0}));
+  EXPECT_NEAR(length_added({0, -70, 0}), -2 * share(1), tolerance);
+  const auto small = static_cast<float>(0.5 / std::sqrt(static_cast<double>(cols())));  // not longer than it may be
+  EXPECT_NEAR(length_added({0, small, 0}), 0.5 * share(1), tolerance);
+  EXPECT_EQ(clipped_, (std::array<uint64_t, 3>{0, 0, 0}));
+}
+
+TEST_F(NoiseTest, AClipWithoutNoiseIsExact) {
+  experiment_.cluster.noise = 0;
+  EXPECT_NEAR(length_added({100, 0, 0}), 2 * share(0), 1e-5);
+  EXPECT_NEAR(length_added({0.01f, 0, 0}), 0.01 * std::sqrt(static_cast<double>(cols())) * share(0), 1e-6);
+}
+
+// Neither which rows have changed nor how often leaves an owner, nor does the optimiser's state.
+TEST_F(NoiseTest, NothingElseIsSent) {
+  const auto sums_of = [&](bool learns) {
+    std::array<std::vector<std::vector<std::byte>>, 3> messages;
+    on_each(true, [&](size_t self, RankGrid& grid, ReplicaSync& sync) {
+      if (learns) {
+        add_to_row(*ranks_[self], kShared, [&](size_t) { return 1.0f; });
+        set_state(*ranks_[self], "optimizer.first", kShared, 3);
+      }
+      sent_[self].clear();
+      sync.synchronise_exactly(grid, 1, false);
+      messages[self] = sent_[self];
+    });
+    std::vector<size_t> sizes;
+    for (const auto& message : messages[0]) sizes.push_back(message.size());
+    return sizes;
+  };
+  const auto with = sums_of(true);
+  float kept = 1;
+  for (const auto& array : ranks_[0]->network.modelets_of_layer(0)[0]->parameters().arrays())
+    if (array.name == std::string("optimizer.first"))
+      std::memcpy(&kept, array.first + kShared * array.stride_bytes, sizeof kept);
+  EXPECT_EQ(kept, 0) << "the checkpoint has no state";
+  for (const size_t replica : {0u, 1u, 2u}) {
+    EXPECT_TRUE(state(replica) == state(0));
+    EXPECT_EQ(ranks_[replica]->network.modelets_of_layer(0)[0]->parameters().clock(kShared), 0u);
+  }
+  EXPECT_EQ(sums_of(false), with);
+  experiment_.cluster.noise = experiment_.cluster.clip = 0;
+  EXPECT_NE(sums_of(false), with) << "state travels then, so the test can fail";
+}
+
+// ---- Replicas that lie
 
 class LiarTest : public WeightedTest {
  protected:

@@ -261,6 +261,38 @@ TEST_F(PrivateSamplesTest, OwnersComeAndGo) {
   EXPECT_TRUE(fs::exists(go_on(3, 3, of_two)));
 }
 
+// Owners that take no part in a round do no steps; all end with the same model.
+TEST_F(PrivateSamplesTest, SomeOwnersOfEachRound) {
+  const std::vector<uint32_t> all = shard::all_rows(all_.rows());
+  for (const uint32_t owner : {0u, 1u, 2u}) write_own(owner, {all.begin() + 30 * owner, all.begin() + 30 * owner + 40});
+  experiment_.cluster.replicas = 3;
+  experiment_.cluster.owners_per_round = 2;
+  experiment_.train.epochs = 3;
+  for (const Privacy privacy : {Privacy::kRows, Privacy::kSums}) {
+    experiment_.cluster.privacy = privacy;
+    const std::string name = "some-" + std::string(spelling(privacy));
+    const Outcome some = run(name, owners(3));
+    EXPECT_LT(some.of_kind("epoch").back()["loss"], some.of_kind("epoch").front()["loss"].get<double>());
+    Options options = owners(3);
+    options.resume = shard::checkpoint_of_step(folder_ / name / "checkpoints", 2 * experiment_.cluster.epoch_steps);
+    const Outcome rest = run(name + "-rest", options);
+    expect_same_modelets(rest.checkpoint(), some.checkpoint());
+    EXPECT_EQ(rest.of_kind("epoch").back()["loss"], some.of_kind("epoch").back()["loss"]);
+  }
+}
+
+// With noise no figure of the owners' samples leaves them, and the state of the optimiser does not either.
+TEST_F(PrivateSamplesTest, NoiseInTheSum) {
+  deal_out();
+  experiment_.cluster.noise = 0.01f;
+  experiment_.cluster.clip = 1;
+  const Outcome noisy = run("noisy", owners(2));
+  EXPECT_TRUE(noisy.events.back().contains("p_at_1"));
+  for (const json& event : noisy.events) EXPECT_FALSE(event.contains("loss")) << event.dump();
+  EXPECT_EQ(noisy.of_kind("epoch").size(), 2u);
+  EXPECT_THAT(error_of([&] { run("two-nodes", owners(4)); }), HasSubstr("each owner must be one node; the run has 2"));
+}
+
 // Whether a rank goes on from a checkpoint or has never stopped: the optimiser's state is the same.
 TEST_F(PrivateSamplesTest, GoOnToTheBitFromACheckpoint) {
   const std::vector<uint32_t> rows = shard::all_rows(all_.rows());
