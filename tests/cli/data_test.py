@@ -91,6 +91,22 @@ class Data(ProgramTest):
             self.assert_refused(2, text, "modelet", "data", "split", table, self.folder / "none", *arguments)
         self.assert_refused(2, "has no columns", "modelet", "data", "split", self.folder / "data/train.txt", self.folder / "none", "--by", "column:shop")
 
+    def test_split_by_lines(self):
+        """Lines of another file say which samples belong together."""
+        source, groups = self.folder / "data/train.txt", self.folder / "groups.txt"
+        samples = source.read_text().splitlines()[1:]
+        group_of = [f"group {number * number % 7}" for number in range(len(samples))]
+        groups.write_text("\n".join(group_of) + "\n")
+        files = self.split(source, "--by", f"lines:{groups}", owners=3)
+        own = [file.read_text().splitlines()[1:] for file in files]
+        self.assertEqual(sorted(line for lines in own for line in lines), sorted(samples))
+        groups_of = [{group for sample, group in zip(samples, group_of) if sample in set(lines)} for lines in own]
+        self.assertEqual(sum(map(len, groups_of)), len(set(group_of)), "a group has one owner")
+        for lines, text in ((group_of[:-1], "has more samples"), ([*group_of, "one"], "has more lines")):
+            groups.write_text("\n".join(lines) + "\n")
+            self.assert_refused(2, [str(groups), text, "a line for each sample"], "modelet", "data", "split", source, self.folder / "none", "--by",
+                                f"lines:{groups}")
+
     def test_synth(self):
         """The seed determines every byte."""
         files = []

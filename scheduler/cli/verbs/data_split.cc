@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -167,13 +168,15 @@ std::vector<uint32_t> at_random(Records& records, const SplitOptions& options) {
   return owners;
 }
 
-// Rows with the same value have the same owner; values go to the owner with the fewest rows, the largest first.
-std::vector<uint32_t> by_column(Records& records, const SplitOptions& options, size_t column) {
+// Records with the same value have the same owner; values go to the owner with the fewest records, the largest first.
+// `value_of`: of the present record.
+std::vector<uint32_t> by_value(Records& records, const SplitOptions& options,
+                               const std::function<std::string_view()>& value_of) {
   std::map<std::string, uint32_t, std::less<>> number_of;
   std::vector<uint32_t> values;
   std::vector<uint64_t> rows;
   while (records.next()) {
-    const auto [value, is_new] = number_of.try_emplace(std::string(records.field(column)), number_of.size());
+    const auto [value, is_new] = number_of.try_emplace(std::string(value_of()), number_of.size());
     if (is_new) rows.push_back(0);
     values.push_back(value->second);
     ++rows[value->second];
@@ -189,6 +192,24 @@ std::vector<uint32_t> by_column(Records& records, const SplitOptions& options, s
   }
   for (uint32_t& value : values) value = owner_of[value];
   return values;
+}
+
+// A file with a line for each sample: what it belongs to.
+std::vector<uint32_t> by_lines(Records& records, const SplitOptions& options, const std::string& file) {
+  shard::LineReader lines(file);
+  uint64_t read = 0;
+  std::string_view line;
+  std::vector<uint32_t> owners = by_value(records, options, [&] {
+    if (!lines.next(line))
+      throw UsageError(file + ": has " + std::to_string(read) + " lines, and " + options.in +
+                       " has more samples; give a line for each sample, in the same order");
+    ++read;
+    return line;
+  });
+  if (lines.next(line))
+    throw UsageError(file + ": has more lines than the " + std::to_string(read) + " samples of " + options.in +
+                     "; give a line for each sample, in the same order");
+  return owners;
 }
 
 // Each label's samples are divided by shares that are drawn from a Dirichlet distribution (Hsu, Qi, Brown, "Measuring
@@ -217,7 +238,9 @@ std::vector<uint32_t> divide(Records& records, const SplitOptions& options) {
   const std::string kind = options.by.substr(0, options.by.find(':'));
   const std::string value = kind.size() < options.by.size() ? options.by.substr(kind.size() + 1) : "";
   if (kind == "random" && value.empty()) return at_random(records, options);
-  if (kind == "column" && !value.empty()) return by_column(records, options, records.column(value));
+  if (kind == "column" && !value.empty())
+    return by_value(records, options, [&records, column = records.column(value)] { return records.field(column); });
+  if (kind == "lines" && !value.empty()) return by_lines(records, options, value);
   if (kind == "dirichlet") {
     constexpr double kLeast = 1e-3, kMost = 1e6;
     double alpha = 0;
@@ -226,7 +249,7 @@ std::vector<uint32_t> divide(Records& records, const SplitOptions& options) {
       return by_dirichlet(records, options, alpha);
   }
   throw UsageError("--by is '" + options.by +
-                   "'; write random, column:NAME, or dirichlet:ALPHA with a number from 0.001 to 1000000");
+                   "'; write random, column:NAME, lines:FILE, or dirichlet:ALPHA with a number from 0.001 to 1000000");
 }
 
 // owner-03.txt
@@ -295,17 +318,19 @@ void add_split(CLI::App& data) {
       "goes to one file, OUT_DIR/owner-0.txt and so on; IN, the options and the seed decide which.\n"
       "  --by random           every sample by itself\n"
       "  --by column:NAME      rows with the same value of a column have the same owner\n"
+      "  --by lines:FILE       the same for the lines of a file, one for each sample: its section, its shop\n"
       "  --by dirichlet:ALPHA  owners have different labels: shares of each label are drawn from a Dirichlet distribution\n"
       "                        (0.1: most labels have one owner or two; 100: nearly even). In CSV the first column counts\n\n"
       "Examples:\n"
       "  modelet data split train.txt.xz owners --owners 16 --by dirichlet:0.1\n"
-      "  modelet data split orders.csv shops --owners 4 --by column:shop");
+      "  modelet data split orders.csv shops --owners 4 --by column:shop\n"
+      "  modelet data split train.txt.xz owners --owners 4 --by lines:sections.txt");
   verb->add_option("IN", options->in, "text (plain, .xz, .gz)")->required();
   verb->add_option("OUT_DIR", options->out, "folder of the files to write")->required();
   verb->add_option("--owners", options->owners, "how many")
       ->check(CLI::Range(2u, kMostOwners))
       ->capture_default_str();
-  verb->add_option("--by", options->by, "random, column:NAME or dirichlet:ALPHA")->capture_default_str();
+  verb->add_option("--by", options->by, "random, column:NAME, lines:FILE or dirichlet:ALPHA")->capture_default_str();
   verb->add_option("--seed", options->seed, "seed")->capture_default_str();
   add_force_flag(*verb, options->force);
   verb->add_flag("--json", options->json, "JSON Lines on standard output");

@@ -2,7 +2,9 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -196,6 +198,32 @@ ChosenExperiment experiment_of(const TrainOptions& options, const fs::path& fold
   return options.recipe.make(options.experiment, folder / "data", options.nodes, reporter);
 }
 
+uint32_t owners_of_round(const Experiment& experiment) {
+  const Experiment::Cluster& cluster = experiment.cluster;
+  return cluster.owners_per_round == 0 ? cluster.replicas : std::min(cluster.owners_per_round, cluster.replicas);
+}
+
+// The steps of several owners are one of a batch as many times as large, whose gradients have less noise by the root of
+// their number (docs/studies/private-data.md). A rate that the command line gives stays as it is. A run that goes on from
+// `resume` keeps its rate, also if the file of the experiment is the one in its folder, which has the higher rate.
+void raise_learning_rate(const TrainOptions& options, const fs::path& resume, Experiment& experiment, Reporter& reporter) {
+  const auto gives_rate = [](const std::string& setting) {
+    return setting.substr(0, setting.find_first_of("= ")) == "train.learning_rate";
+  };
+  if (std::ranges::any_of(options.experiment.overrides, gives_rate)) return;
+  const uint32_t owners = owners_of_round(experiment);
+  const float raised = experiment.train.learning_rate * std::sqrt(static_cast<float>(owners));
+  if (!resume.empty()) {
+    constexpr float kRounding = 1e-5f;
+    const float before = shard::Checkpoint::open(resume).index().experiment.train.learning_rate;
+    if (!(std::abs(before - raised) <= kRounding * raised)) return;
+  }
+  experiment.train.learning_rate = raised;
+  reporter.note(fmt::format("learning rate {:.3g}: that of the experiment times the root of {} owners in a round; --set "
+                            "train.learning_rate=RATE chooses another",
+                            raised, owners));
+}
+
 // The owners' data, which this process may see because all owners are its user. Only the numbers of samples are used, to
 // make an epoch as long as it takes to see them all once.
 void count_steps_of_epoch(Experiment& experiment, const std::vector<fs::path>& owners, Reporter& reporter) {
@@ -212,7 +240,7 @@ void count_steps_of_epoch(Experiment& experiment, const std::vector<fs::path>& o
     rows += own.rows();
   }
   reporter.clear_progress();
-  const uint64_t of_step = uint64_t{experiment.train.batch} * owners.size();
+  const uint64_t of_step = uint64_t{experiment.train.batch} * owners_of_round(experiment);
   if (experiment.cluster.epoch_steps == 0)
     experiment.cluster.epoch_steps = static_cast<uint32_t>((rows + of_step - 1) / of_step);
 }
@@ -255,6 +283,7 @@ void train(TrainOptions options) {
   ChosenExperiment chosen = experiment_of(options, run.out, reporter);
   if (!run.owners.empty()) {
     count_steps_of_epoch(chosen.experiment, run.owners, reporter);
+    raise_learning_rate(options, run.resume, chosen.experiment, reporter);
     chosen.text = to_toml(chosen.experiment);
   }
   submission.experiment = chosen.experiment;

@@ -42,6 +42,11 @@ std::string data_address(const std::filesystem::path& folder) {
                                                                        : "127.0.0.1";
 }
 
+// All the data is that of this pool's user, who may learn from it in any way.
+void write_preferences_of_owners(const std::filesystem::path& file) {
+  std::ofstream(file) << "[private]\nleast_owners = 2\nrows = true\n";
+}
+
 std::string last_line(std::string_view text) {
   if (text.ends_with('\n')) text.remove_suffix(1);
   return std::string(text.substr(text.rfind('\n') + 1));
@@ -91,6 +96,8 @@ void LocalPool::start(const LocalPoolOptions& options) {
   const uint64_t bytes =
       agent::known_memory("start a scheduler, and agents with --memory-mib (docs/pool.md)");
   const uint64_t memory_mib = std::max<uint64_t>(1, (bytes >> 20) / options.nodes);
+  const std::filesystem::path preferences = folder_ / "preferences.toml";
+  if (!options.owners.empty()) write_preferences_of_owners(preferences);  // once: agents that have started read it
   // The pool's only user may read everything that the agents may. When an agent gets SIGTERM, the
   // pool ends or has been killed: no scheduler could release the agent, and it must not train on meanwhile.
   for (size_t i = 0; i < names.size(); ++i) {
@@ -110,21 +117,14 @@ void LocalPool::start(const LocalPoolOptions& options) {
                                             "--data-root",     "/",
                                             "--leave-seconds", "0.1",
                                             "--dedicated"}};
-    if (!options.owners.empty()) add_owner(agent, options.owners.at(i));
+    if (!options.owners.empty())
+      for (const std::string& each : {std::string("--private"), std::string(kOwners) + '=' + options.owners.at(i).string(),
+                                      std::string("--preferences"), preferences.string()})
+        agent.arguments.push_back(each);
     add(std::move(agent));
   }
   wait_for_agents(options);
   restarts_left_ = options.most_restarts;
-}
-
-// All the data is that of this pool's user, who may learn from it in any way.
-void LocalPool::add_owner(Program& agent, const std::filesystem::path& file) const {
-  const std::filesystem::path preferences = folder_ / "preferences.toml";
-  std::ofstream(preferences) << "[private]\nleast_owners = 2\nrows = true\n";
-  for (const std::string& each :
-       {std::string("--private"), std::string(kOwners) + '=' + file.string(), std::string("--preferences"),
-        preferences.string()})
-    agent.arguments.push_back(each);
 }
 
 void LocalPool::add(Program program) {

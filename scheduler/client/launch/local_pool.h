@@ -80,7 +80,6 @@ class LocalPool {
 
   void start(const LocalPoolOptions& options);
   void add(Program program);
-  void add_owner(Program& agent, const std::filesystem::path& file) const;
   void start(Member& member);
   void plan_restart(Member& member, const std::string& end);
   std::string wait_for_scheduler(const std::filesystem::path& endpoint_file, const LocalPoolOptions& options);
