@@ -11,14 +11,15 @@ void drop_out(Matrix activations, SampleRange range, size_t layer, std::span<con
               const HiddenDropout& dropout, ThreadPool& pool) {
   if (dropout.rate == 0) return;
   constexpr size_t kSamples = 16;  // of a parallel piece
-  const float scale = dropout_scale(dropout.rate);
+  // Looked up without a branch, which would often be predicted wrongly.
+  const float factors[2] = {dropout_scale(dropout.rate), 0};
   pool.for_pieces(range.size(), kSamples, [&](size_t begin, size_t end) {
     for (size_t s = range.begin + begin; s < range.begin + end; ++s)
       for (const ColumnRange& c : modelets) {
         DropoutMask mask(dropout.rate, Rng(dropout.seed, {kStreamHiddenDropout, dropout.step, layer, c.first,
                                                           dropout.first_sample + s}));
         float* const values = activations.row(s) + c.first;
-        for (size_t i = 0; i < c.count; ++i) values[i] = mask.drops_next() ? 0 : values[i] * scale;
+        for (size_t i = 0; i < c.count; ++i) values[i] *= factors[mask.drops_next() ? 1 : 0];
       }
   });
 }

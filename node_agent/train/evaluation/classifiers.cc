@@ -17,6 +17,8 @@ constexpr size_t kMostFittedRows = 32768;
 // Labels of a sample that the network scores highest. Some of them are the sample's own, so there are more where
 // samples have many.
 constexpr size_t kLeastProposals = 40, kMostProposals = 512;
+// A tower has its share of the proposals of the whole model, which compete with those of other towers; but some.
+constexpr size_t kLeastOfATower = 8;
 constexpr double kProposalsOfALabel = 6;
 
 // What ranks do alone has no common pace, and a rank counts as missing if it is silent for long. So they meet after
@@ -25,9 +27,10 @@ constexpr size_t kFitRounds = 32;
 constexpr size_t kAskingRounds = kMostFittedRows / Evaluator::kBatch * (kMaxHiddenLayers + 1);
 static_assert(kAskingRounds + kFitRounds <= kClassifierRounds);
 
-size_t proposals(const shard::Dataset& data) {
+size_t proposals(const shard::Dataset& data, const shard::LabelSpread& spread) {
+  const size_t least = std::max(kLeastOfATower, kLeastProposals * spread.neurons() / spread.labels());
   const double labels = static_cast<double>(data.label_entries()) / static_cast<double>(data.rows());
-  return std::clamp(static_cast<size_t>(kProposalsOfALabel * labels), kLeastProposals, kMostProposals);
+  return std::clamp(static_cast<size_t>(kProposalsOfALabel * labels), least, kMostProposals);
 }
 
 }  // namespace
@@ -57,7 +60,7 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, const shard:
     done += batch.size();
     if (progress) progress(done, asked.size());
   };
-  evaluator.predict(data, asked, proposals(data), tag, note, shard::Ranking::kProposals);
+  evaluator.predict(data, asked, proposals(data, network.spread()), tag, note, shard::Ranking::kProposals);
 
   std::vector<shard::ClassifierFit> fits;
   for (size_t m = 0; m < modelets.size(); ++m)
