@@ -161,5 +161,5 @@ def test_what_customers_did_since():
     assert (classifier._encode(asked)[0] != expected).nnz == 0
     copy = pickle.loads(pickle.dumps(classifier))
     assert (copy._encode(asked)[0] != expected).nnz == 0
-    with pytest.raises(modelet.UsageError, match="row 1.*column 'day': expected a time"):
+    with pytest.raises(modelet.Error, match="row 1.*column 'day': expected a time"):
         classifier.update(pd.DataFrame({**late[:2], "day": ["301", "soon"]}))
