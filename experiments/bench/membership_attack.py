@@ -41,7 +41,7 @@ def sample_losses(options, run, data):
         truth = [[int(label) for label in line.split(" ", 1)[0].split(",")] for line, _ in zip(file, range(options.samples))]
     losses = []
     for line, labels in zip(predicted, truth, strict=True):
-        scores = {label["id"]: label["score"] for label in json.loads(line)["labels"]}
+        scores = {label["label"]: label["score"] for label in json.loads(line)["labels"]}
         least = min(scores.values())
         losses.append(-sum(log_sigmoid(scores.get(label, least)) for label in labels) / len(labels))
     return losses
