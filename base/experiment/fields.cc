@@ -260,7 +260,8 @@ constexpr Field kModel[] = {
      .meaning =
          "centroids: when labels are scored, this multiple of the margin of a linear classifier is added. Each "
          "label gets one before an evaluation, on the features that occur with it. It is fitted to the label's "
-         "training samples and to those that the network takes for such samples; 0: no classifiers",
+         "training samples and to those that the network takes for such samples; with own_weight, it is the sum of "
+         "what the label's samples vote; 0: no classifiers",
      .high = 100},
     {.key = "model.centroid_pairs",
      .target = at<&E::model, &E::Model::centroid_pairs>,

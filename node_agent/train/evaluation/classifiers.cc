@@ -42,7 +42,8 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, const shard:
   const std::vector<shard::Modelet*> modelets = network.output().modelets();
   shard::clear_classifiers(network.scoring());
 
-  const std::vector<uint32_t> asked = shard::spread_out(rows, classifier_rows(rows.size()));
+  const bool votes = network.scoring().settings().own_weight > 0;  // for which the network is not asked
+  const std::vector<uint32_t> asked = shard::spread_out(rows, votes ? 0 : classifier_rows(rows.size()));
   std::vector<std::vector<shard::HardNegative>> negatives(modelets.size());
   size_t done = 0;
   const auto note = [&](const shard::Batch& batch, const shard::TopK& best) {
@@ -60,7 +61,8 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, const shard:
     done += batch.size();
     if (progress) progress(done, asked.size());
   };
-  evaluator.predict(data, asked, proposals(data, network.spread()), tag, note, shard::Ranking::kProposals);
+  if (!votes) evaluator.predict(data, asked, proposals(data, network.spread()), tag, note, shard::Ranking::kProposals);
+  const std::vector<float> vote_weights = votes ? shard::vote_weights(data, rows) : std::vector<float>();
 
   std::vector<shard::ClassifierFit> fits;
   for (size_t m = 0; m < modelets.size(); ++m)
@@ -70,7 +72,11 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, const shard:
   for (size_t round = 0; round < kFitRounds; ++round) {
     for (size_t m = 0; m < modelets.size(); ++m) {
       const size_t neurons = modelets[m]->spec().neurons();
-      fits[m].fit(neurons * round / kFitRounds, neurons * (round + 1) / kFitRounds, solvers);
+      const size_t begin = neurons * round / kFitRounds, end = neurons * (round + 1) / kFitRounds;
+      if (votes)
+        fits[m].vote(begin, end, vote_weights, solvers);
+      else
+        fits[m].fit(begin, end, solvers);
     }
     evaluator.meet(tag.later(round));
   }

@@ -31,6 +31,12 @@ namespace {
 // the machine keeps in memory.
 constexpr double kMemoryShare = 0.5;
 constexpr uint32_t kNarrowest = 32, kWidest = 4096;
+// Of sessions (docs/studies/sequences.md). Items that come again and votes are worth more than what hidden layers learn, so
+// these are narrow, and training is short.
+constexpr float kOwnWeight = 100, kVotes = 100;
+constexpr float kLittleOwnWeight = 1;  // where items seldom come again; votes need a weight
+constexpr double kOftenOwn = 0.05;
+constexpr uint32_t kSessionsWidth = 64, kSessionsEpochs = 2;
 constexpr uint32_t kMostPairs = 1024;  // of a label, if all of them would take too much
 constexpr float kInputDropout = 0.3f;  // of small tables
 constexpr const char* kManyColumns = "no column is relied upon alone";
@@ -110,6 +116,7 @@ class Rules {
       set(now_.text.weight, TextWeight::kTfIdf, "rare words say more than common ones");
       set(data.normalize, Normalize::kL2, "a long text weighs as much as a short one");
     }
+    if (format == DataFormat::kSessions) last_items();
     return std::move(recipe_);
   }
 
@@ -119,6 +126,8 @@ class Rules {
     const Normalize& normalize = now_.data.normalize;
     if (facts_.unit_rows)
       set(normalize, Normalize::kNone, "every sample has length 1 already");
+    else if (format == DataFormat::kSessions)
+      set(normalize, Normalize::kNone, "the newest item has the same value in short and long sessions");
     else if (format == DataFormat::kTable || format == DataFormat::kCriteo || format == DataFormat::kWords)
       set(normalize, Normalize::kNone, "columns and words have values of their own");
     else if (facts_.dense() && std::max(-facts_.smallest, facts_.largest) <= kLarge)
@@ -163,6 +172,16 @@ class Rules {
   }
 
  private:
+  // What next items need (docs/studies/sequences.md): a long bag, for items that come again and for votes, in which the
+  // newest items count most. Places and pairs teach votes nothing.
+  void last_items() {
+    const Experiment::Sessions& sessions = now_.sessions;
+    set(sessions.window, 50, "an item may come again long after");
+    set(sessions.decay, 0.9f, "the newest items say most");
+    set(sessions.positions, 0, "the bag tells how far back items are");
+    set(sessions.pairs, 0, "a pair is too rare to say more than its items");
+  }
+
   // Some columns are given, such as the target. The others are guessed.
   Recipe for_columns() {
     set(now_.data.format, DataFormat::kColumns, "columns are given");
@@ -241,6 +260,8 @@ class Rules {
 
   void width() {
     if (!free(model_.hidden)) return;
+    if (sessions())
+      return set(model_.hidden, {kSessionsWidth}, "beside votes, a wide layer learns nothing more");
     uint32_t width =
         by_size(static_cast<double>(facts_.rows), {{2000, 128}, {kFewSamples, 256}, {20000, 512}, {0, 1024}});
     std::string reason = fmt::format("{} samples", facts_.rows);
@@ -308,6 +329,12 @@ class Rules {
           fmt::format("{} labels are too many for each step", facts_.labels));
   }
 
+  // Whether labels are next items of sessions, which may come again.
+  bool sessions() {
+    return now_.data.format == DataFormat::kSessions && !facts_.own_excluded && !model_.exclude_own &&
+           (free(model_.own_weight) || model_.own_weight > 0);
+  }
+
   // A word or an item says something about labels by itself. A measurement does so only together with others.
   void direct_path() {
     if (labels_of(facts_) < Labels::kSeveral || now_.sampling.mode == SamplingMode::kLshPerSample) return;
@@ -326,6 +353,13 @@ class Rules {
       set(now_.sampling.prior, regime().prior, "drawing labels makes rare ones too likely");
     set(model_.centroid_share, regime().centroid_share,
         "hidden layers know the samples of rare labels by heart");
+    if (sessions()) {
+      set(model_.own_weight, facts_.own_share >= kOftenOwn ? kOwnWeight : kLittleOwnWeight,
+          fmt::format("{:.0f} % of the next items are in the session already", 100 * facts_.own_share));
+      set(model_.classifiers, kVotes,
+          "sessions with the same items vote for what came next");
+      return;
+    }
     set(model_.classifiers, regime().classifiers(facts_),
         "linear classifiers correct what hidden layers get wrong");
     if (const float trust = regime().rare_trust(facts_); trust < 1)
@@ -357,6 +391,7 @@ class Rules {
     constexpr double kUsualRows = 40000, kManyRows = 200000;
     if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, growth);
     if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
+    if (sessions()) epochs = kSessionsEpochs;
     set(train_.epochs, static_cast<uint32_t>(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
         fmt::format("{} samples", facts_.rows));
     learning_rate();

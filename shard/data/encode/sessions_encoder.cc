@@ -43,6 +43,9 @@ struct SessionLine {
   }
 };
 
+// Whether training lines are read backwards, too: neither places nor pairs are features, which have a direction.
+bool both_ways(const Experiment::Sessions& options) { return options.positions == 0 && options.pairs == 0; }
+
 uint64_t item_hash(std::string_view item) { return XXH3_64bits(item.data(), item.size()); }
 
 uint32_t pair_bucket(std::string_view first, std::string_view second, uint32_t buckets) {
@@ -133,7 +136,7 @@ class SessionsEncoder::Reader : public SampleReader {
 
   bool next(Sample& sample) override {
     while (next_ == end_)
-      if (!read_line()) return false;
+      if (!turn_round() && !read_line()) return false;
     if (++rows_ >= kMaxCount) text_.fail(kTooManySamples);
     // Of the present sample, `next_` items came before.
     if (!session_.divided && samples_ == Samples::kOfEachItem) labels_ = {ids_[next_]};
@@ -146,11 +149,21 @@ class SessionsEncoder::Reader : public SampleReader {
   }
 
  private:
+  // Turns the items of a training line round, once, if no feature says in which order they came.
+  bool turn_round() {
+    if (turned_ || session_.divided || samples_ != Samples::kOfEachItem || !both_ways(options_)) return false;
+    turned_ = true;
+    std::ranges::reverse(ids_);
+    next_ = std::min<size_t>(1, ids_.size());
+    return next_ < end_;
+  }
+
   // The next line, and which of its items came before the first of its samples; false at the end of the text.
   bool read_line() {
     std::string_view line;
     if (!text_.next(line)) return false;
     session_.read(line);
+    turned_ = false;
     if (samples_ == Samples::kOfLastItem && !session_.divided) session_.divide_last();
     find_items();
     next_ = ids_.size();
@@ -202,6 +215,7 @@ class SessionsEncoder::Reader : public SampleReader {
   FeatureBag bag_;
   FeatureList features_;
   std::vector<uint32_t> labels_;
+  bool turned_ = true;
   uint64_t rows_ = 0, unknown_labels_ = 0;
 };
 

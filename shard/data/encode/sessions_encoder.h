@@ -1,8 +1,10 @@
 // SessionsEncoder: sessions -> samples that teach which item comes next (format sessions). A line is a session: items,
 // which are words, in their order. Items of the training text are labels, numbered by falling frequency; others are left
-// out. Training text has a sample for each item of a line after the first: what came before it -> the item. In other text
-// a line is one sample: its last item is the label. With a tab in a line, the items behind it are the labels and those
-// before it what came before, in all text. In a question (open_requests) a line has no label: all of it came before.
+// out. Training text has a sample for each item of a line after the first: what came before it -> the item. If neither
+// places nor pairs are features, which tell the order, it also has the samples of the line read backwards, because what
+// came after an item says as much about it. In other text a line is one sample: its last item is the label. With a tab in
+// a line, the items behind it are the labels and those before it what came before, in all text. In a question
+// (open_requests) a line has no label: all of it came before.
 // Features of what came before:
 //
 //   the last items (features/last_items.h)

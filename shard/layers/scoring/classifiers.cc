@@ -48,6 +48,18 @@ class ClassifierSolvers::Solver {
       if (largest < kConverged) break;
     }
   }
+  // Adds the votes of samples; `of_feature`: how much those of each feature count.
+  void vote(std::span<const uint32_t> positives, std::span<const uint32_t> features,
+            std::span<const float> of_feature) {
+    for (size_t i = 0; i < features.size(); ++i) places_[features[i]] = static_cast<uint32_t>(i + 1);
+    for (const uint32_t row : positives) {
+      const Sample sample = data_.sample(row);
+      for (size_t i = 0; i < sample.features.size(); ++i)
+        if (const uint32_t place = places_[sample.features[i]]; place != 0)
+          weights_[place - 1] += sample.values[i] * of_feature[sample.features[i]];
+    }
+    for (const uint32_t feature : features) places_[feature] = 0;
+  }
   std::span<const float> weights() const { return weights_; }  // of `features`, in their order
   float bias() const { return bias_; }
 
@@ -164,23 +176,31 @@ ClassifierFit::ClassifierFit(const Scoring& scoring, size_t modelet, const Datas
         for (const auto& [neuron, row] : negatives) use(neuron, row);
       }) {}
 
-void ClassifierFit::fit(size_t begin, size_t end, ClassifierSolvers& solvers) {
-  const size_t first_neuron = scoring_.modelets()[modelet_]->spec().begin;
+std::vector<float> vote_weights(const Dataset& data, std::span<const uint32_t> rows) {
+  std::vector<double> sums(data.features());
+  for (const uint32_t row : rows) {
+    const Sample sample = data.sample(row);
+    for (size_t i = 0; i < sample.features.size(); ++i) sums[sample.features[i]] += std::abs(sample.values[i]);
+  }
+  std::vector<float> weights(sums.size());
+  std::ranges::transform(sums, weights.begin(), [](double sum) { return static_cast<float>(std::pow(sum + 1, -kPopular)); });
+  return weights;
+}
+
+template <class Find>
+void ClassifierFit::for_each_neuron(size_t begin, size_t end, ClassifierSolvers& solvers, const Find& find) {
   Direct& direct = *scoring_.modelets()[modelet_]->direct();
   const float share = scoring_.settings().classifiers;
   solvers.pool_.for_pieces(end - begin, kLabelsTogether, [&](size_t first, size_t last) {
     ClassifierSolvers::Solver& solver = solvers.of_this_thread();
     for (size_t row = begin + first; row < begin + last; ++row) {
-      const std::span<const uint32_t> positives = positives_.of(row), features = direct.pairs.features(row);
-      std::vector<uint32_t> negatives(negatives_.of(row).begin(), negatives_.of(row).end());
-      std::ranges::sort(negatives);
+      const std::span<const uint32_t> features = direct.pairs.features(row);
       if (direct.earlier.biases.empty())
         solver.begin(features.size());
       else
         solver.begin(direct.pairs.of_row(std::span(std::as_const(direct.earlier).weights), row),
                      direct.earlier.biases[row]);
-      solver.fit(spread_out(positives, std::min(positives.size(), kMostPositives)), negatives, features,
-                 Rng(0, {kStreamClassifiers, first_neuron + row}));
+      find(solver, row, features);
       const float factor = share / scoring_.factor({modelet_, row});
       std::ranges::transform(solver.weights(),
                              direct.pairs.of_row(std::span(direct.classifiers->weights), row).begin(),
@@ -188,6 +208,25 @@ void ClassifierFit::fit(size_t begin, size_t end, ClassifierSolvers& solvers) {
       direct.classifiers->biases[row] = share * (solver.bias() - kDoubt);
     }
   });
+}
+
+void ClassifierFit::fit(size_t begin, size_t end, ClassifierSolvers& solvers) {
+  const size_t first_neuron = scoring_.modelets()[modelet_]->spec().begin;
+  for_each_neuron(begin, end, solvers,
+                  [&](ClassifierSolvers::Solver& solver, size_t row, std::span<const uint32_t> features) {
+                    const std::span<const uint32_t> positives = positives_.of(row);
+                    std::vector<uint32_t> negatives(negatives_.of(row).begin(), negatives_.of(row).end());
+                    std::ranges::sort(negatives);
+                    solver.fit(spread_out(positives, std::min(positives.size(), kMostPositives)), negatives, features,
+                               Rng(0, {kStreamClassifiers, first_neuron + row}));
+                  });
+}
+
+void ClassifierFit::vote(size_t begin, size_t end, std::span<const float> weights, ClassifierSolvers& solvers) {
+  for_each_neuron(begin, end, solvers,
+                  [&](ClassifierSolvers::Solver& solver, size_t row, std::span<const uint32_t> features) {
+                    solver.vote(positives_.of(row), features, weights);
+                  });
 }
 
 }  // namespace modelet::shard

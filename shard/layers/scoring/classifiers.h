@@ -18,6 +18,15 @@
 // (keep_classifiers). The fit then begins with these: |w - w'|^2 / 2 + (b - b')^2 / 2 takes the place of the first
 // two terms, so a classifier changes only as far as the new samples demand.
 //
+// Where labels are items that samples often have already (model.own_weight > 0), as in sessions, labels get *votes* in
+// place of fitted weights: each sample of the label votes for it with its features,
+//
+//   margin = sum over f of x_f / |x| * (sum of f over the label's samples) / (sum of f over all samples + 1) ^ kPopular - kDoubt
+//
+// the more, the less popular the feature is. That is what session neighbours say (Jannach and Ludewig, "When recurrent
+// neural networks meet the neighborhood for session-based recommendation", RecSys 2017), if each neighbour counts by the
+// items that it shares. Of other samples later on, the votes are added.
+//
 // Training does not use the classifiers. They are a function of the network and of the data, of a modelet's own
 // labels alone, so nothing is exchanged for them but the network's proposals.
 #pragma once
@@ -70,6 +79,10 @@ class ClassifierSolvers {
   std::vector<std::unique_ptr<Solver>> solvers_;  // [threads]
 };
 
+// [features] how much the votes of each feature count: 1 / (sum of its absolute values over these rows + 1) ^ kPopular.
+inline constexpr float kPopular = 0.6f;
+std::vector<float> vote_weights(const Dataset& data, std::span<const uint32_t> rows);
+
 // Fits the classifiers of one modelet, some of its neurons at a time. Refers to its arguments. For one thread,
 // parallel inside. The result depends neither on the order of the negatives nor on threads.
 class ClassifierFit {
@@ -83,8 +96,14 @@ class ClassifierFit {
   // same data. A label with more than kMostPositives samples is fitted on kMostPositives, at equal distances.
   static constexpr size_t kMostPositives = 32768;
   void fit(size_t begin, size_t end, ClassifierSolvers& solvers);
+  // The same with votes, whose weights are those of vote_weights().
+  void vote(size_t begin, size_t end, std::span<const float> weights, ClassifierSolvers& solvers);
 
  private:
+  // Of a neuron; `find` makes a solver that has begun find the weights.
+  template <class Find>
+  void for_each_neuron(size_t begin, size_t end, ClassifierSolvers& solvers, const Find& find);
+
   const Scoring& scoring_;
   size_t modelet_;
   RowLists positives_, negatives_;

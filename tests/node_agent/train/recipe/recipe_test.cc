@@ -112,6 +112,24 @@ TEST(Recipe, ExcludesWhatSamplesHave) {
   EXPECT_TRUE(recipe_for(facts).model.exclude_own);
 }
 
+TEST(Recipe, SessionsFavourWhatTheyHaveAndVote) {
+  const GivenKeys sessions = given({"data.format=sessions"});
+  DataFacts facts = wide_facts();
+  facts.labels_per_row = facts.most_labels = 1;
+  facts.unit_rows = false;
+  facts.own_share = 0.4;
+  EXPECT_EQ(scaling_recipe(sessions, facts).experiment.data.normalize, Normalize::kNone);
+  const Experiment recipe = recipe_for(facts, sessions);
+  EXPECT_GT(recipe.model.own_weight, 0);
+  EXPECT_LT(recipe.model.hidden[0], recipe_for(facts).model.hidden[0]);
+  EXPECT_EQ(recipe_for(facts).model.own_weight, 0);
+  EXPECT_EQ(recipe_for(facts, given({"data.format=sessions", "model.own_weight=0"})).model.classifiers,
+            recipe_for(facts).model.classifiers) << "without own items there are no votes";
+  facts.own_share = 0;
+  facts.own_excluded = true;
+  EXPECT_EQ(recipe_for(facts, sessions).model.own_weight, 0);
+}
+
 TEST(Recipe, FollowsWhatIsGiven) {
   const auto recipe = [](std::vector<std::string> settings) {
     return recipe_for(wide_facts(), given(std::move(settings)));

@@ -121,6 +121,25 @@ TEST(SessionsEncoder, NoSampleSeesItsFuture) {
 }
 
 // As model.exclude_own expects.
+TEST(SessionsEncoder, WithoutPlacesLinesAreReadBackwardsToo) {
+  const Encoding options = session_options("window = 3\npositions = 0\npairs = 0\ndecay = 0.5");
+  const std::string text = "a b c d\nd\na b\tc\n\nb a\n";
+  const auto encoder = SessionsEncoder::fit(options, session_lines(text), {});
+  const auto read = [&](const std::string& lines) { return all_of(encoder->open_training(session_lines(lines))); };
+  const auto expect_same = [](const std::vector<OwnedSample>& samples, const std::vector<OwnedSample>& others) {
+    ASSERT_EQ(samples.size(), others.size());
+    for (size_t i = 0; i < samples.size(); ++i) {
+      EXPECT_EQ(samples[i].features, others[i].features);
+      EXPECT_EQ(samples[i].values, others[i].values);
+      EXPECT_EQ(samples[i].labels, others[i].labels);
+    }
+  };
+  // A line that is divided has one direction.
+  expect_same(read(text), read("a\tb\na b\tc\na b c\td\nd\tc\nd c\tb\nd c b\ta\na b\tc\nb\ta\na\tb\n"));
+  EXPECT_EQ(all_of(encoder->open(session_lines("a b c d\n"))).size(), 1u);
+  EXPECT_EQ(all_of(encoder->open_requests(session_lines("a b c d\n"))).size(), 1u);
+}
+
 TEST(SessionsEncoder, TheFirstFeaturesHaveTheNumbersOfLabels) {
   const auto encoder = SessionsEncoder::fit(session_options("window = 2"), session_lines("a b c d\nd c b a\nb\n"), {});
   const std::vector<std::string> names = label_names(encoder->state(), "state");

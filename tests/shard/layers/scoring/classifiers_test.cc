@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -81,6 +82,41 @@ class ClassifiersTest : public ::testing::Test {
       fit.fit(0, 7, solvers);
       fit.fit(7, network.output().modelets()[m]->spec().neurons(), solvers);
     }
+  }
+
+  void vote() {
+    ClassifierSolvers solvers(train_, network_->pool());
+    const std::vector<float> weights = vote_weights(train_, rows_);
+    for (size_t m = 0; m < modelets().size(); ++m) {
+      ClassifierFit fit(network_->scoring(), m, train_, rows_, {});
+      fit.vote(0, 7, weights, solvers);
+      fit.vote(7, modelets()[m]->spec().neurons(), weights, solvers);
+    }
+  }
+  // [labels, features] the votes of rows_, in the plainest way.
+  std::vector<double> plain_votes() const {
+    std::vector<double> sums(shape_.features), votes(shape_.labels * shape_.features);
+    const auto for_each_value = [&](const auto& use) {
+      for (const uint32_t row : rows_) {
+        const Sample sample = train_.sample(row);
+        for (size_t i = 0; i < sample.features.size(); ++i) use(sample, sample.features[i], double{sample.values[i]});
+      }
+    };
+    for_each_value([&](const Sample&, uint32_t feature, double value) { sums[feature] += value; });
+    for_each_value([&](const Sample& sample, uint32_t feature, double value) {
+      for (const uint32_t label : sample.labels) votes[label * shape_.features + feature] += value / std::pow(sums[feature] + 1, 0.6);
+    });
+    return votes;
+  }
+  void expect_votes(const std::vector<double>& votes) {
+    for (size_t m = 0; m < modelets().size(); ++m)
+      for (uint32_t neuron = 0; neuron < modelets()[m]->spec().neurons(); ++neuron) {
+        const std::span<const uint32_t> features = modelets()[m]->direct()->pairs.features(neuron);
+        const std::vector<double> weights = fitted(m, neuron);
+        for (size_t i = 0; i < features.size(); ++i)
+          EXPECT_NEAR(weights[i], votes[label_of(m, neuron) * shape_.features + features[i]], 1e-4);
+        EXPECT_NEAR(weights.back(), 0, 1e-5);
+      }
   }
 
   // One label's problem: dense samples of its features, of length one in all features, then a 1. Weights are drawn to
@@ -227,6 +263,19 @@ TEST_F(ClassifiersTest, BeginWithThoseOfEarlierSamples) {
         EXPECT_NEAR(problem.margin(weights, i), problem.margin(best, i), 0.25) << "neuron " << neuron;
     }
   EXPECT_GT(unchanged, 0u) << "no label without samples";
+}
+
+TEST_F(ClassifiersTest, VotesAreAddedUp) {
+  vote();
+  std::vector<double> votes = plain_votes();
+  expect_votes(votes);
+  const size_t before = rows_.size();
+  rows_.clear();
+  for (uint32_t row = 3; row < train_.rows(); row += 7) rows_.push_back(row);
+  network_->add_samples(train_, rows_, before);
+  vote();
+  std::ranges::transform(votes, plain_votes(), votes.begin(), std::plus<>());
+  expect_votes(votes);
 }
 
 TEST_F(ClassifiersTest, ThatWereNotFittedYetAreNothingToBeginWith) {
