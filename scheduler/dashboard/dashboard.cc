@@ -100,9 +100,11 @@ json facts_json(const PoolFacts& facts) {
           {"store_most_bytes", facts.store_most_bytes}};
 }
 
-// Without what changes with time alone: a page can count seconds itself.
+// Without what changes with time alone: a page can count seconds itself. Free space, which everything on a machine
+// changes, counts in whole GiB.
 json lasting(json object) {
   for (const char* key : {"silent_seconds", "seconds", "seconds_left", "stable_seconds"}) object.erase(key);
+  if (const auto free = object.find("disk_free_bytes"); free != object.end()) *free = free->get<uint64_t>() >> 30;
   return object;
 }
 

@@ -12,8 +12,8 @@ from programs import ENDED, ProgramTest, checkpoint_files, newest_checkpoint, wa
 STEPS = ("--set", "train.epochs=40", "--set", "train.evaluate_every=0", "--set", "cluster.snapshot_every=20", "--set", "exchange.codec=none",
          "--set", "exchange.gradient_codec=none", "--set", "exchange.timeout_seconds=60")
 
-# Ten times as many steps: what is done to such a run happens before its end on a busy machine too.
-LONG = ("--set", "train.epochs=400")
+# Five times as many steps: what is done to such a run happens before its end on a busy machine too.
+LONG = ("--set", "train.epochs=200")
 
 
 class RecoveryTest(ProgramTest):

@@ -318,7 +318,10 @@ class ColumnsEncoder::HistoryReader : public Reader {
       Record& record = records_.emplace_back();
       append_parts(record.features);
       record.labels = labels_;
-      record.moment = encoder_.history_->add(cells_, labels_, log_);
+      const HistoryFeatures& history = *encoder_.history_;
+      record.moment = cells_.has_labels()
+                          ? history.add(cells_, labels_, log_)
+                          : history.find(cells_, log_.entities().insert(cells_.cell(history.columns().entity)));
     }
     log_.sort();
   }

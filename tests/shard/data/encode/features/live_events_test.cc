@@ -103,6 +103,14 @@ TEST(LiveEvents, NoQuestionSeesItsFutureOrOthers) {
   EXPECT_NE(after[2], before[2]);
 }
 
+// JSON Lines say of each record whether it has labels.
+TEST(LiveEvents, AFileOfQuestionsNeedsNoTimes) {
+  const auto encoder = buyers(purchases(1, 50, 0));
+  encoder->add_events(purchase_lines("u1,99,1,p1\n"));
+  const std::string question = "{\"user\": \"u1\", \"at\": null}\n";
+  EXPECT_EQ(all_samples(*encoder->open(purchase_lines(question, ""))), all_samples(*encoder->open_requests(purchase_lines(question, ""))));
+}
+
 TEST(LiveEvents, AreAllRightOrNone) {
   const auto encoder = buyers(purchases(1, 50, 0));
   const auto refused = [&](const std::string& row) {
