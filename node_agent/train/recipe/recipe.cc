@@ -21,6 +21,7 @@
 #include "node_agent/train/recipe/regime.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/encode/guess.h"
+#include "shard/data/encode/sessions_encoder.h"
 #include "shard/data/read/json_lines.h"
 #include "shard/data/store/prepared.h"
 
@@ -126,7 +127,7 @@ class Rules {
     const Normalize& normalize = now_.data.normalize;
     if (facts_.unit_rows)
       set(normalize, Normalize::kNone, "every sample has length 1 already");
-    else if (format == DataFormat::kSessions)
+    else if (bags_of_sessions())
       set(normalize, Normalize::kNone, "the newest item has the same value in short and long sessions");
     else if (format == DataFormat::kTable || format == DataFormat::kCriteo || format == DataFormat::kWords)
       set(normalize, Normalize::kNone, "columns and words have values of their own");
@@ -175,6 +176,10 @@ class Rules {
   // What next items need (docs/studies/sequences.md): a long bag, for items that come again and for votes, in which the
   // newest items count most. Places and pairs teach votes nothing.
   void last_items() {
+    constexpr double kDirected = 0.5;
+    if (free(now_.sessions.positions) && free(now_.sessions.pairs) &&
+        shard::session_direction(shard::LineReader(now_.data.train)) > kDirected)
+      return;  // places and pairs stay: they tell the order
     const Experiment::Sessions& sessions = now_.sessions;
     set(sessions.window, 50, "an item may come again long after");
     set(sessions.decay, 0.9f, "the newest items say most");
@@ -260,7 +265,7 @@ class Rules {
 
   void width() {
     if (!free(model_.hidden)) return;
-    if (sessions())
+    if (votes())
       return set(model_.hidden, {kSessionsWidth}, "beside votes, a wide layer learns nothing more");
     uint32_t width =
         by_size(static_cast<double>(facts_.rows), {{2000, 128}, {kFewSamples, 256}, {20000, 512}, {0, 1024}});
@@ -329,9 +334,13 @@ class Rules {
           fmt::format("{} labels are too many for each step", facts_.labels));
   }
 
-  // Whether labels are next items of sessions, which may come again.
-  bool sessions() {
-    return now_.data.format == DataFormat::kSessions && !facts_.own_excluded && !model_.exclude_own &&
+  // Whether samples are bags of sessions, whose order says little.
+  bool bags_of_sessions() const {
+    return now_.data.format == DataFormat::kSessions && shard::reads_both_ways(now_.sessions);
+  }
+  // Whether next items may be in such a bag already.
+  bool votes() {
+    return bags_of_sessions() && !facts_.own_excluded && !model_.exclude_own &&
            (free(model_.own_weight) || model_.own_weight > 0);
   }
 
@@ -353,7 +362,7 @@ class Rules {
       set(now_.sampling.prior, regime().prior, "drawing labels makes rare ones too likely");
     set(model_.centroid_share, regime().centroid_share,
         "hidden layers know the samples of rare labels by heart");
-    if (sessions()) {
+    if (votes()) {
       set(model_.own_weight, facts_.own_share >= kOftenOwn ? kOwnWeight : kLittleOwnWeight,
           fmt::format("{:.0f} % of the next items are in the session already", 100 * facts_.own_share));
       set(model_.classifiers, kVotes,
@@ -391,7 +400,7 @@ class Rules {
     constexpr double kUsualRows = 40000, kManyRows = 200000;
     if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, growth);
     if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
-    if (sessions()) epochs = kSessionsEpochs;
+    if (votes()) epochs = kSessionsEpochs;
     set(train_.epochs, static_cast<uint32_t>(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
         fmt::format("{} samples", facts_.rows));
     learning_rate();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -43,8 +44,7 @@ struct SessionLine {
   }
 };
 
-// Whether training lines are read backwards, too: neither places nor pairs are features, which have a direction.
-bool both_ways(const Experiment::Sessions& options) { return options.positions == 0 && options.pairs == 0; }
+constexpr size_t kMostNeighbours = 1'000'000;  // that are counted for the direction of sessions
 
 uint64_t item_hash(std::string_view item) { return XXH3_64bits(item.data(), item.size()); }
 
@@ -53,6 +53,34 @@ uint32_t pair_bucket(std::string_view first, std::string_view second, uint32_t b
 }
 
 }  // namespace
+
+// Neither places nor pairs are features, which have a direction.
+bool reads_both_ways(const Experiment::Sessions& options) { return options.positions == 0 && options.pairs == 0; }
+
+double session_direction(LineReader text) {
+  struct Orders {
+    double forwards = 0, backwards = 0;  // from the smaller hash to the larger one, and the other way
+  };
+  std::unordered_map<uint64_t, Orders> pairs;
+  SessionLine session;
+  size_t neighbours = 0;
+  for (std::string_view line; neighbours < kMostNeighbours && text.next(line);) {
+    session.read(line);
+    for (size_t i = 1; i < session.before.size(); ++i, ++neighbours) {
+      const uint64_t first = item_hash(session.before[i - 1]), second = item_hash(session.before[i]);
+      Orders& orders = pairs[mix64(std::min(first, second)) + std::max(first, second)];
+      if (first != second) ++(first < second ? orders.forwards : orders.backwards);
+    }
+  }
+  double same = 0, most = 0;
+  for (const auto& pair : pairs) {
+    const double count = pair.second.forwards + pair.second.backwards;
+    const double difference = pair.second.forwards - pair.second.backwards;
+    same += difference * difference - count;
+    most += count * count - count;
+  }
+  return most > 0 ? same / most : 0;
+}
 
 SessionsEncoder::SessionsEncoder(const Encoding& options) : options_(options), pairs_(options.sessions.buckets) {}
 
@@ -151,7 +179,7 @@ class SessionsEncoder::Reader : public SampleReader {
  private:
   // Turns the items of a training line round, once, if no feature says in which order they came.
   bool turn_round() {
-    if (turned_ || session_.divided || samples_ != Samples::kOfEachItem || !both_ways(options_)) return false;
+    if (turned_ || session_.divided || samples_ != Samples::kOfEachItem || !reads_both_ways(options_)) return false;
     turned_ = true;
     std::ranges::reverse(ids_);
     next_ = std::min<size_t>(1, ids_.size());

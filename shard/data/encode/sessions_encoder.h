@@ -25,6 +25,15 @@
 
 namespace modelet::shard {
 
+// Whether training lines are read backwards, too.
+bool reads_both_ways(const Experiment::Sessions& options);
+
+// How much the order of neighbours says, from the first lines of a training text. 1: of two items, always the same one
+// comes first; 0: either does, as if by chance; below 0: they alternate. It is the mean over pairs of different items of
+// (d^2 - n) / (n^2 - n), weighted by n^2 - n, where d is how much more often one of n neighbourhoods has one order than
+// the other; chance alone has the mean 0 however rare pairs are. Throws as LineReader.
+double session_direction(LineReader text);
+
 class SessionsEncoder : public Encoder {
  public:
   static std::unique_ptr<SessionsEncoder> fit(const Encoding& options, const std::filesystem::path& text,

@@ -20,6 +20,7 @@
 #include "node_agent/train/recipe/choose.h"
 #include "node_agent/train/recipe/trial.h"
 #include "shard/data/store/dataset.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::agent {
 namespace {
@@ -113,7 +114,7 @@ TEST(Recipe, ExcludesWhatSamplesHave) {
 }
 
 TEST(Recipe, SessionsFavourWhatTheyHaveAndVote) {
-  const GivenKeys sessions = given({"data.format=sessions"});
+  const GivenKeys sessions = given({"data.format=sessions", "sessions.positions=0", "sessions.pairs=0"});
   DataFacts facts = wide_facts();
   facts.labels_per_row = facts.most_labels = 1;
   facts.unit_rows = false;
@@ -123,11 +124,28 @@ TEST(Recipe, SessionsFavourWhatTheyHaveAndVote) {
   EXPECT_GT(recipe.model.own_weight, 0);
   EXPECT_LT(recipe.model.hidden[0], recipe_for(facts).model.hidden[0]);
   EXPECT_EQ(recipe_for(facts).model.own_weight, 0);
-  EXPECT_EQ(recipe_for(facts, given({"data.format=sessions", "model.own_weight=0"})).model.classifiers,
+  EXPECT_EQ(recipe_for(facts, given({"data.format=sessions", "sessions.positions=0", "sessions.pairs=0", "model.own_weight=0"})).model.classifiers,
             recipe_for(facts).model.classifiers) << "without own items there are no votes";
+  EXPECT_EQ(recipe_for(facts, given({"data.format=sessions", "sessions.positions=3"})).model.own_weight, 0)
+      << "places tell an order, which votes do not know";
   facts.own_share = 0;
   facts.own_excluded = true;
   EXPECT_EQ(recipe_for(facts, sessions).model.own_weight, 0);
+}
+
+// In the first text two items follow each other in either order, in the second one a always comes before b.
+TEST(Recipe, PlacesAndPairsOfSessionsStayWhereOrderMatters) {
+  const shard::testing::TemporaryFolder folder;
+  const auto reading = [&](const std::string& text) {
+    const std::string key = "data.train=\"" + folder.write("sessions.txt", text).string() + "\"";
+    return reading_recipe(given({"data.format=sessions", key})).experiment.sessions;
+  };
+  const Experiment::Sessions either = reading("a b\nb a\na b\nb a\n"), one = reading("a b\na b\na b c\nc a b\n");
+  EXPECT_EQ(either.positions, 0u);
+  EXPECT_EQ(either.pairs, 0u);
+  EXPECT_EQ(one.positions, Experiment::Sessions().positions);
+  EXPECT_EQ(one.pairs, Experiment::Sessions().pairs);
+  EXPECT_EQ(one.window, Experiment::Sessions().window);
 }
 
 TEST(Recipe, FollowsWhatIsGiven) {

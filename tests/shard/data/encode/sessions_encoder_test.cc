@@ -59,6 +59,18 @@ std::map<uint32_t, float> plain_features(const std::vector<uint32_t>& before, co
   return features;
 }
 
+TEST(SessionDirection, IsOneForChainsAndNothingForChance) {
+  EXPECT_EQ(session_direction(session_lines("a b c\nb c d\na b\n")), 1);
+  EXPECT_EQ(session_direction(session_lines("a b\nc d\ne f\n")), 0) << "of pairs that occur once nothing is known";
+  EXPECT_EQ(session_direction(session_lines("a a a\n\na\n")), 0);
+  EXPECT_LT(session_direction(session_lines("a b a b a\n")), 0);
+  Rng rng(3);
+  std::string chance;
+  for (int line = 0; line < 4000; ++line)
+    chance += std::to_string(rng.below(20)) + " " + std::to_string(rng.below(20)) + "\n";
+  EXPECT_NEAR(session_direction(session_lines(chance)), 0, 0.05);
+}
+
 TEST(SessionsEncoder, EveryItemIsTheTargetOfWhatCameBefore) {
   const Encoding options = session_options("window = 5\npositions = 2\ndecay = 0.5\npairs = 2");
   const std::string text = random_sessions(1, 200);
