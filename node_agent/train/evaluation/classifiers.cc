@@ -17,9 +17,9 @@ constexpr size_t kMostFittedRows = 32768;
 // Labels of a sample that the network scores highest. Some of them are the sample's own, so there are more where
 // samples have many.
 constexpr size_t kLeastProposals = 40, kMostProposals = 512;
-// A tower has its share of the proposals of the whole model, which compete with those of other towers; but some.
-constexpr size_t kLeastOfATower = 8;
 constexpr double kProposalsOfALabel = 6;
+// A tower takes its share of the least number, because the proposals of all towers compete. It takes at least these.
+constexpr size_t kLeastOfATower = 8;
 
 // What ranks do alone has no common pace, and a rank counts as missing if it is silent for long. So they meet after
 // each round of the fits.
