@@ -19,7 +19,7 @@ libraries=(
   libgtest-dev libgmock-dev
 )
 packages=(g++ cmake ninja-build pkg-config ccache flatbuffers-compiler python3 xz-utils "${libraries[@]}")
-dev_packages=(clang clang-format clang-tidy python3-numpy python3-dev python3-venv mkdocs mkdocs-material)
+dev_packages=(clang clang-format clang-tidy python3-numpy python3-dev python3-venv mkdocs mkdocs-material chromium)
 # The run-time library of the sanitizers. Debian 12 has it only under the name of the compiler's version.
 dev_packages+=("$(. /etc/os-release && [[ ${VERSION_CODENAME:-} == bookworm ]] && echo libclang-rt-14-dev || echo libclang-rt-dev)")
 package_packages=(lintian dpkg-dev python3-dev python3-venv libzstd-dev liblzma-dev libbz2-dev zlib1g-dev)

@@ -50,6 +50,10 @@ python_package() {
     echo "== $1: what the Python package needs could not be installed into build/venv: it is not tested" >&2
   fi
 }
+browser() {
+  tests/browser/run.sh --install ||
+    echo "== $1: what the tests in a browser need could not be installed into build/browser: they are skipped" >&2
+}
 # Fails only if ctest did not reach its summary, because failed tests are counted.
 test_preset() {
   local preset=$1 log=build/$1-ctest.log summary bad all
@@ -74,8 +78,9 @@ run_preset() {
   echo "== $preset: build"
   timed "$preset: build" build_preset "$preset" "${target[@]}"
   if [[ $preset == dev ]]; then
-    # Without a package index, everything except the Python package can be tested; its tests say that they are skipped.
+    # Without a package index, everything except the Python package and the page can be tested; their tests say that they are skipped.
     timed "$preset: Python package" python_package "$preset"
+    timed "$preset: browser" browser "$preset"
   fi
   echo "== $preset: test"
   timed "$preset: test" test_preset "$preset" --parallel "$at_once" "${filter[@]}"

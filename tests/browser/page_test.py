@@ -3,7 +3,6 @@
 The page gets its JSON from mock_pool.py.
 """
 import io
-import json
 import os
 import pathlib
 import re
@@ -15,10 +14,12 @@ from mock_pool import MockPool, MockServer
 
 SKIPPED = 77  # for ctest
 INSTALLED = pathlib.Path(__file__).resolve().parents[2] / "build/browser"  # by run.sh
-AXE = INSTALLED / "package/axe.min.js"
+AXE = INSTALLED / "axe/pytest_playwright_axe/resources/axe.min.js"
 PICTURES = os.environ.get("MODELET_PICTURES")  # a folder for pictures of the documents
 PHONE, DESK = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
-FIRST_PAINT_MS, UPDATE_MS = 1000, 100
+LONG = 60_000  # milliseconds; the machine may be busy
+# Parts that views show once they have everything.
+SHOWN_LAST = {"#/": ".heat canvas", "#/nodes": ".heat canvas", "#/runs": "tbody tr", "#/runs/7": ".placement li", "#/compare": "[aria-label^='Loss: ']"}
 
 
 def browser_path():
@@ -31,10 +32,11 @@ def browser_path():
 
 try:
     from playwright.sync_api import expect, sync_playwright
+    expect.set_options(timeout=LONG)
 except ImportError:
     expect = sync_playwright = None
     python = INSTALLED / "venv/bin/python"
-    if sys.argv[0].endswith("_test.py") and python.exists() and pathlib.Path(sys.prefix) != INSTALLED / "venv":
+    if sys.argv[0].endswith(("_test.py", "page_speed.py")) and python.exists() and pathlib.Path(sys.prefix) != INSTALLED / "venv":
         os.execv(python, [str(python), "-B", *sys.argv])
 
 
@@ -47,10 +49,16 @@ class BrowserTest(unittest.TestCase):
         cls.addClassCleanup(cls.playwright.stop)
         cls.addClassCleanup(cls.browser.close)
 
+    @staticmethod
+    def settle(page):
+        """Returns when what has changed is laid out and drawn."""
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
     def open(self, address, **options):
         """A page of its own, which must not complain and must not ask anybody but its own server."""
         context = self.browser.new_context(**{"viewport": DESK, "color_scheme": "light", "timezone_id": "UTC", **options})
         self.addCleanup(context.close)
+        context.set_default_timeout(LONG)
         page = context.new_page()
         complaints = []
         page.on("console", lambda message: message.type in ("error", "warning") and complaints.append(message.text))
@@ -65,7 +73,8 @@ class BrowserTest(unittest.TestCase):
     def assert_accessible(self, page, what):
         if not AXE.exists():
             self.skipTest("axe-core is not here: tests/browser/run.sh brings it")
-        page.evaluate(AXE.read_text())
+        if not page.evaluate("'axe' in globalThis"):
+            page.evaluate(AXE.read_text())
         found = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']})")
         problems = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found["violations"]]
         self.assertEqual(problems, [], what)
@@ -77,7 +86,7 @@ class BrowserTest(unittest.TestCase):
     def picture(self, page, name, height=900):
         if PICTURES:
             page.set_viewport_size({"width": 1100, "height": height})
-            page.wait_for_timeout(300)
+            self.settle(page)
             self.save(page, name)
 
     def save(self, page, name):
@@ -98,6 +107,21 @@ class PageTest(BrowserTest):
         page = self.open(self.server.address + hash_, **options)
         expect(page.locator("#connection")).to_have_text("live")
         return page
+
+    def views(self, compare="1,2", **options):
+        """Pairs of hash and page, which shows one view after the other without being loaded again."""
+        page = None
+        for name, part in SHOWN_LAST.items():
+            hash_ = f"{name}?runs={compare}" if name == "#/compare" else name
+            if page is None:
+                page = self.view(hash_, **options)
+            else:  # the page's own listener has heard of it before
+                page.evaluate("""(hash) => new Promise((done) => {
+                    addEventListener('hashchange', () => done(), {once: true});
+                    location.hash = hash;
+                })""", hash_)
+            expect(page.locator(part).first).to_be_visible()
+            yield hash_, page
 
     def row(self, page, table, text):
         return page.get_by_role("table", name=table).get_by_role("row").filter(has=page.get_by_text(text, exact=True))
@@ -216,8 +240,7 @@ class PageTest(BrowserTest):
             self.pool.runs[7].update(name=hostile, detail=hostile, submitter=hostile)
             self.pool.nodes["node-000"].update(why=hostile, address=hostile)
             self.pool.emit(7, {"event": "regrouped", "why": hostile, "epoch": 2, "step": 5, "nodes": []})
-        for hash_ in ("#/", "#/runs", "#/nodes", "#/runs/7", "#/compare?runs=7"):
-            page = self.view(hash_)
+        for _, page in self.views(compare="7"):
             expect(page.locator("main")).to_contain_text(hostile)
             self.assertEqual(page.locator("img[src]").count(), 0)
             self.assertNotIn("owned", page.title())
@@ -271,11 +294,11 @@ class PageTest(BrowserTest):
         port = self.server.http.server_port
         self.server.close()
         page.context.set_offline(True)
-        expect(page.locator("#connection")).to_contain_text("no connection", timeout=20000)
+        expect(page.locator("#connection")).to_contain_text("no connection")
         expect(page.locator(".line")).to_contain_text("8 nodes")  # what was last known stays
         page.context.set_offline(False)
         self.server = MockServer(self.pool, port)
-        expect(page.locator("#connection")).to_have_text("live", timeout=20000)
+        expect(page.locator("#connection")).to_have_text("live")
         self.expected_complaints = AnyOf("net::ERR")
 
     def test_a_run_that_does_not_exist(self):
@@ -287,7 +310,9 @@ class PageTest(BrowserTest):
         page = self.view()
         statuses = []
         page.on("response", lambda response: "api/pool" in response.url and statuses.append(response.status))
-        page.wait_for_timeout(3500)
+        deadline = time.monotonic() + LONG / 1000
+        while len(statuses) < 2 and time.monotonic() < deadline:
+            page.wait_for_timeout(100)
         self.assertGreaterEqual(len(statuses), 2)
         self.assertEqual(set(statuses), {304})
 
@@ -309,12 +334,10 @@ class PageTest(BrowserTest):
         self.pool.lose("node-001")
         with self.pool.lock:
             self.pool.nodes["node-003"].update(suspended="a user of the machine is active", state_seconds=86000.0, address="fd00:1111:2222:3333:4444:5555:6666:7777")
-        for hash_ in ("#/", "#/nodes", "#/runs", "#/runs/7", "#/compare?runs=1,2"):
-            page = self.view(hash_)
-            expect(page.locator("section").first).to_be_visible()
+        for hash_, page in self.views():
             for width in (360, 600, 768, 900, 1024, 1100, 1280, 1440, 1920):
                 page.set_viewport_size({"width": width, "height": 800})
-                page.wait_for_timeout(150)
+                self.settle(page)
                 self.assertEqual(self.cut_off(page), [], f"{hash_} {width}")
 
     def cut_off(self, page):
@@ -325,26 +348,24 @@ class PageTest(BrowserTest):
     def test_on_a_phone_nothing_is_wider_than_the_screen(self):
         if PICTURES:
             page = self.view(viewport=PHONE, color_scheme="dark")
-            page.wait_for_timeout(500)
+            expect(page.locator(SHOWN_LAST["#/"])).to_be_visible()
+            self.settle(page)
             self.save(page, "dashboard-phone")
         with self.pool.lock:
             self.pool.nodes["node-000"].update(name="a-node-with-a-very-long-name-indeed-and-more.example", why="x" * 90)
             self.pool.runs[7]["name"] = "an_experiment_with_a_very_long_name_without_any_blank_in_it"
-        for hash_ in ("#/", "#/nodes", "#/runs", "#/runs/7", "#/compare?runs=1,2"):
-            page = self.view(hash_, viewport=PHONE, color_scheme="dark")
-            page.wait_for_timeout(500)
+        for hash_, page in self.views(viewport=PHONE, color_scheme="dark"):
+            self.settle(page)
             self.assertEqual(self.cut_off(page), [], hash_)
 
     def test_accessibility(self):
         self.pool.lose("node-001")
         self.pool.write_log(7, "node-000", "a line\n")
         for scheme in ("light", "dark"):
-            for hash_ in ("#/", "#/nodes", "#/runs", "#/runs/7", "#/compare?runs=1,2"):
-                page = self.view(hash_, color_scheme=scheme, bypass_csp=True)
-                page.wait_for_timeout(300)
+            for hash_, page in self.views(color_scheme=scheme, bypass_csp=True):
                 for summary in page.locator("summary").all():
                     summary.click()
-                page.wait_for_timeout(300)
+                self.settle(page)
                 self.assert_accessible(page, f"{hash_} {scheme}")
 
     def test_the_keyboard_is_enough(self):
@@ -372,51 +393,16 @@ class PageTest(BrowserTest):
 class LargePoolTest(BrowserTest):
     """200 nodes and 1,000 runs."""
 
-    def test_stays_fluid(self):
+    def test_each_view_keeps_up(self):  # how fast it is, experiments/bench/page_speed.py measures
         pool = MockPool(200, 1000)
         server = MockServer(pool)
         self.addCleanup(server.close)
+        page = self.open(server.address)
         for hash_ in ("#/", "#/nodes", "#/runs"):
-            # Other programs of the machine take time as well, but not each time.
-            attempts = (self.first_paint(server.address + hash_) for _ in range(20))
-            painted = next((attempt for attempt in attempts if attempt < FIRST_PAINT_MS), None)
-            self.assertIsNotNone(painted, hash_)
-            page = self.open(server.address + hash_)
+            page.goto(server.address + hash_)
             expect(page.locator("tbody tr").first).to_be_visible()
-            costs = page.context.new_cdp_session(page)
-            costs.send("Performance.enable")
-            updates, work = self.updates(page), self.work(costs)
-            deadline = time.monotonic() + 60
-            while self.updates(page) < updates + 5 and time.monotonic() < deadline:
-                with pool.lock:
-                    for number, run in pool.runs.items():
-                        if run["state"] == "running":
-                            pool.train(number, run["step"] + 10)
-                page.wait_for_timeout(500)
-            done = self.updates(page) - updates
-            self.assertGreaterEqual(done, 5)
-            each = 1000 * (self.work(costs) - work) / done
-            print(json.dumps({"view": hash_, "first paint, ms": round(painted), "update, ms": round(each, 1)}), file=sys.stderr)
-            self.assertLess(each, UPDATE_MS)
+            self.assertTrue(keeps_up(page, pool, 5), hash_)
             self.assertLess(page.locator("tbody tr").count(), 120)  # not all of them
-
-    def first_paint(self, address):
-        """Milliseconds until the page shows the first row of what the server knows."""
-        page = self.open(address)
-        expect(page.locator("tbody tr").first).to_be_visible()
-        found = page.evaluate("""new Promise((resolve) => new PerformanceObserver((list) => resolve(list.getEntries()[0].startTime))
-            .observe({type: 'paint', buffered: true}))""")
-        first = page.evaluate("(([entry]) => entry.startTime + entry.duration)(performance.getEntriesByName('modelet update'))")
-        page.context.close()
-        return max(found, first)
-
-    def updates(self, page):
-        return page.evaluate("performance.getEntriesByName('modelet update').length")
-
-    def work(self, costs):
-        """Seconds that the page took so far for its scripts, styles and layout."""
-        metrics = {each["name"]: each["value"] for each in costs.send("Performance.getMetrics")["metrics"]}
-        return metrics["ScriptDuration"] + metrics["LayoutDuration"] + metrics["RecalcStyleDuration"]
 
     def test_the_rest_is_a_page_or_a_search_away(self):
         server = MockServer(MockPool(200, 1000))
@@ -428,6 +414,22 @@ class LargePoolTest(BrowserTest):
         page.get_by_label("Search runs").fill("deps-777")
         expect(page.get_by_role("table", name="runs").get_by_role("link", name="deps-777")).to_be_visible()
         expect(page.get_by_role("status").filter(has_text="1 to 1 of 1")).to_be_visible()
+
+
+def updates(page):
+    return page.evaluate("performance.getEntriesByName('modelet update').length")
+
+
+def keeps_up(page, pool, count):
+    """Whether the page shows `count` more states of a pool whose runs go on."""
+    wanted, deadline = updates(page) + count, time.monotonic() + LONG / 1000
+    while updates(page) < wanted and time.monotonic() < deadline:
+        with pool.lock:
+            for number, run in pool.runs.items():
+                if run["state"] == "running":
+                    pool.train(number, run["step"] + 10)
+        page.wait_for_timeout(500)
+    return updates(page) >= wanted
 
 
 def containing(part):

