@@ -1,6 +1,8 @@
-"""experiments/baselines/pytorch_sampled.py: its gradients are those of autograd, its steps those of torch.optim.Adam. Needs a Python with torch."""
+"""experiments/baselines/pytorch_sampled.py: its gradients are those of autograd, its steps those of torch.optim.Adam. session_network.py:
+no place of a session sees a later one. Needs a Python with torch."""
 import os
 import pathlib
+import random
 import sys
 import unittest
 from unittest import mock
@@ -24,6 +26,7 @@ import torch.nn.functional as F
 
 sys.argv[1:] = ["--train", "-", "--test", "-", "--threads", "1"]  # the module reads its options when it is loaded
 import pytorch_sampled
+import session_network
 import xmc
 
 ROWS, FEATURES, HIDDEN, LABELS, BATCH = 20, 30, 5, 40, 7
@@ -92,6 +95,27 @@ class Step(unittest.TestCase):
                 torch.testing.assert_close(weight, wanted.detach(), rtol=1e-5, atol=1e-6)
                 pytorch_sampled.adam_rows(weight, mean, square, rows[:2], gradient[:2], 4, 0.01)
                 torch.testing.assert_close(weight[rows[2:]], wanted.detach()[rows[2:]], rtol=1e-5, atol=1e-6)
+
+
+class SessionNetwork(unittest.TestCase):
+    def test_places(self):
+        torch.manual_seed(1)
+        network = session_network.Network(items=20, places=8, width=16, blocks=2, heads=2, dropout=0.3).eval()
+        sessions = session_network.padded([[3, 4, 5, 6], [7, 8]])
+        with torch.no_grad():
+            states, alone = network(sessions), network(session_network.padded([[7, 8]]))
+            torch.testing.assert_close(states[1, 2:], alone[0])
+            sessions[0, 3] = 9
+            changed = network(sessions)
+        torch.testing.assert_close(changed[0, :3], states[0, :3])
+        self.assertGreater(float((changed[0, 3] - states[0, 3]).abs().max()), 1e-3)
+
+    def test_every_session_is_in_a_batch(self):
+        sessions = [[1] * length for length in (2, 5, 3, 2, 9, 4, 4)]
+        found = session_network.batches(sessions, 10, random.Random(1))
+        self.assertEqual(sorted(number for batch in found for number in batch), list(range(len(sessions))))
+        for batch in found:
+            self.assertLessEqual((len(batch) - 1) * (max(len(sessions[number]) for number in batch) - 1), 10)
 
 
 if __name__ == "__main__":
