@@ -81,7 +81,7 @@ class MockPool:
             for step in range(100, 2100, 100):
                 self.train(number, step, now - 100 + step / 25)
         if state == "finished":
-            self.emit(number, {"event": "finished", "steps": STEPS, **self.figures(STEPS, number), "train_seconds": 90.0,
+            self.emit(number, {"event": "finished", "steps": self.runs[number]["step"], **self.figures(self.runs[number]["step"], number), "train_seconds": 90.0,
                                "samples_per_second": 9000.0, "checkpoint": f"modelet fetch {number}"}, now)
         return self.runs[number]
 
