@@ -93,8 +93,10 @@ void Model::read_events() const {
 
 NewEvents Model::add_events(LineReader text) const {
   const std::lock_guard lock(adding_);
-  NewEvents events = query_encoder_.add_events(std::move(text));
-  if (events.lines.empty()) return events;
+  return query_encoder_.add_events(std::move(text), [this](const std::string& lines) { keep_events(lines); });
+}
+
+void Model::keep_events(const std::string& lines) const {
   const fs::path file = events_file();
   // What was forgotten need not be kept. Seldom, so that the cost of writing everything is shared by many additions.
   constexpr uint64_t kFewBytes = uint64_t{1} << 20;
@@ -106,11 +108,9 @@ NewEvents Model::add_events(LineReader text) const {
       AtomicFile all(file);
       all.write(kept);
       all.commit();
-      return events;
     }
   }
-  AppendedFile(file).write(events.lines);
-  return events;
+  AppendedFile(file).write(lines);
 }
 
 void Model::load_towers() {

@@ -94,7 +94,8 @@ class Model {
 
   // Of a model with histories (docs/columns.md): records with labels become events that answers know from now on
   // (Encoder::add_events()). They are also written to kEventsFile in the folder of the run, or in the checkpoint's if
-  // it is outside of one, which the constructor reads. One process at a time may add events to a run.
+  // it is outside of one, which the constructor reads. If that fails, there are no new events. One process at a time may
+  // add events to a run.
   static constexpr const char* kEventsFile = "histories.jsonl";
   NewEvents add_events(LineReader text) const;
 
@@ -183,6 +184,7 @@ class Model {
   LabelNames read_names(const std::filesystem::path& file) const;
   std::filesystem::path events_file() const;
   void read_events() const;
+  void keep_events(const std::string& lines) const;
   void load_towers();
   void predict_sparse(const Batch& batch, size_t k, TopK& best);
   void rank_means(const Batch& batch, size_t k, TopK& best, const LabelSet* among);

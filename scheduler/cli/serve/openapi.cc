@@ -108,9 +108,15 @@ constexpr const char* kDescription = R"({
         "properties": {
           "text": {"type": "string", "description": "Words, for models of text"},
           "fields": {
-            "description": "Values by column, or of all 'columns' of the model in their order, for models of CSV and of tables; null: not known",
+            "description": "Values by column, or of all 'columns' of the model in their order, for models of CSV and of tables; null: not known. With histories, the object may have 'history': earlier records of the entity",
             "oneOf": [
-              {"type": "object", "additionalProperties": {"$ref": "#/components/schemas/Value"}},
+              {
+                "type": "object",
+                "properties": {
+                  "history": {"type": "array", "items": {"type": "object", "additionalProperties": {"$ref": "#/components/schemas/Value"}}}
+                },
+                "additionalProperties": {"$ref": "#/components/schemas/Value"}
+              },
               {"type": "array", "items": {"$ref": "#/components/schemas/Value"}}
             ]
           },

@@ -16,7 +16,7 @@ namespace {
 
 using Value = nlohmann::json;
 
-constexpr int kMostNested = 5;  // {"samples": [{"features": {"ids": [7]}}]}, {"samples": [{"fields": {"tags": ["a"]}}]}
+constexpr int kMostNested = 7;  // {"samples": [{"fields": {"history": [{"tags": ["a"]}]}}]}
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw FormatError(where + ": " + what);
@@ -44,6 +44,8 @@ shard::Row row_of_object(const Value& object, const shard::Columns& columns, con
     row.push_back(place == shard::Columns::kAbsent ? ""
                                                    : field_of(object[named[place]], columns.separators()[row.size()],
                                                               where + "." + named[place]));
+  if (const auto history = object.find(shard::Columns::kHistory); columns.takes_histories() && history != object.end())
+    row.push_back(history->dump());
   return row;
 }
 

@@ -35,11 +35,16 @@ void plan_table(const Encoding& encoding, ColumnPlan& plan) {
 }
 
 void plan_columns(const Encoding& encoding, ColumnPlan& plan) {
-  for (const auto& [name, use] : column_uses(encoding.columns)) {
+  const ColumnUses uses = column_uses(encoding.columns);
+  bool any_time = false, name_is_taken = false;
+  for (const auto& [name, use] : uses) {
+    name_is_taken |= name == Columns::kHistory;
+    any_time |= use.type == ColumnType::kTime;
     if (use.type == ColumnType::kIgnore) continue;
     if (use.type == ColumnType::kTarget) plan.target = plan.columns.size();
     plan.columns.push_back({name, "columns." + name, has_labels(use.type), value_separator(use)});
   }
+  plan.takes_histories = any_time && !name_is_taken;
 }
 
 }  // namespace
@@ -69,7 +74,9 @@ ColumnPlan column_plan(const Encoding& encoding) {
 }
 
 Columns::Columns(const Encoding& encoding) : format_(encoding.format) {
-  for (const WantedColumn& column : column_plan(encoding).columns) {
+  const ColumnPlan plan = column_plan(encoding);
+  takes_histories_ = plan.takes_histories;
+  for (const WantedColumn& column : plan.columns) {
     if (column.is_label) {
       labels_.push_back(column.name);
     } else {
@@ -99,6 +106,7 @@ std::vector<size_t> Columns::places(std::span<const std::string> named, const st
   if (std::ranges::count(places, kAbsent) == 0) return places;
   for (const std::vector<std::string>* known : {&names_, &labels_})
     for (const std::string& name : *known) place_of.erase(name);
+  if (takes_histories_) place_of.erase(kHistory);
   for (const std::string& name : named)
     if (place_of.contains(name))
       throw UsageError(where + ": this model has no column " + shard::quoted(name) + "; it has " + list() +

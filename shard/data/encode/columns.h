@@ -23,6 +23,7 @@ struct ColumnPlan {
   CsvDialect dialect;
   // The place of the column of names of labels; without it, all columns with labels have 0 and 1.
   std::optional<size_t> target;
+  bool takes_histories = false;  // as Columns
 };
 // The separator of several values in a cell, if a column of this use may have several.
 std::optional<char> value_separator(const ColumnUse& use);
@@ -35,12 +36,16 @@ ColumnPlan column_plan(const Encoding& encoding);
 class Columns {
  public:
   static constexpr size_t kAbsent = SIZE_MAX;
+  // A question may bring the earlier records of its entity under this name, unless it is that of a column: a list of objects
+  // of columns and their values. In a Row it is JSON, and the last field.
+  static constexpr const char* kHistory = "history";
 
   explicit Columns(const Encoding& encoding);
 
   DataFormat format() const { return format_; }
   // Empty: the model does not read columns.
   const std::vector<std::string>& names() const { return names_; }
+  bool takes_histories() const { return takes_histories_; }
   // [names] between several values in a cell.
   const std::vector<std::optional<char>>& separators() const { return separators_; }
 
@@ -58,6 +63,7 @@ class Columns {
   DataFormat format_;
   std::vector<std::string> names_, labels_;
   std::vector<std::optional<char>> separators_;
+  bool takes_histories_ = false;
 };
 
 }  // namespace modelet::shard

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -148,9 +149,12 @@ class LabelCells {
 ColumnsEncoder::ColumnsEncoder(const Encoding& options)
     : options_(options),
       plan_(column_plan(options)),
+      asked_(plan_.columns),
       history_(history_of(options)),
       live_(history_ ? std::make_unique<LiveEvents>(history_->known()) : nullptr),
-      parts_(parts_of(options)) {}
+      parts_(parts_of(options)) {
+  if (plan_.takes_histories) asked_.push_back({.name = Columns::kHistory, .key = "columns", .is_history = true});
+}
 
 std::string ColumnsEncoder::prefix_of(size_t part) const {
   return options_.format == DataFormat::kColumns ? std::to_string(part) + "." : "";
@@ -168,6 +172,10 @@ void ColumnsEncoder::number_parts() {
 
 CellReader ColumnsEncoder::cells_of(LineReader text, LabelsIn labels) const {
   return {plan_.columns, plan_.where, CsvReader(std::move(text), plan_.dialect), labels};
+}
+
+CellReader ColumnsEncoder::questions_of(LineReader text) const {
+  return {asked_, plan_.where, CsvReader(std::move(text), plan_.dialect), LabelsIn::kOptional};
 }
 
 std::unique_ptr<ColumnsEncoder> ColumnsEncoder::fit(const Encoding& options, const std::filesystem::path& text,
@@ -253,10 +261,10 @@ class ColumnsEncoder::Reader : public SampleReader {
     if (encoder_.history_) {
       features_.base = 0;
       const HistoryFeatures& history = *encoder_.history_;
-      if (const auto log = encoder_.live_->of(cells_.cell(history.columns().entity)))
-        history.append(*log, history.find(cells_, LiveEvents::kOwn), features_);
-      else
-        history.append(history.known(), history.find(cells_, history.known()), features_);
+      const auto live = encoder_.live_->of(cells_.cell(history.columns().entity));
+      const EventLog& log = live ? *live : history.known();
+      const auto moment = live ? history.find(cells_, EventLog::kOnly) : history.find(cells_, log);
+      append_history(log, moment, encoder_.brought_by(cells_), features_);
     }
     append_parts(features_);
     sample = {features_.ids, features_.values, labels_};
@@ -273,6 +281,17 @@ class ColumnsEncoder::Reader : public SampleReader {
     else
       label_cells_.set_flags(cells_, labels_);
     return true;
+  }
+  // Its features that are of histories: of a log and what the record brings.
+  void append_history(const EventLog& log, HistoryFeatures::Moment moment, const std::vector<LiveEvent>& brought,
+                      FeatureList& features) const {
+    if (brought.empty()) return encoder_.history_->append(log, moment, features);
+    EventLog own = log.only(moment.entity);
+    for (const LiveEvent& each : brought) own.add(EventLog::kOnly, each.event.time, each.event.items, each.event.numbers);
+    own.sort();
+    own.keep_last(HistoryFeatures::kMostEvents);
+    moment.entity = EventLog::kOnly;
+    encoder_.history_->append(own, moment, features);
   }
   // Its features that are not of histories.
   void append_parts(FeatureList& features) {
@@ -304,7 +323,7 @@ class ColumnsEncoder::HistoryReader : public Reader {
     if (next_ == records_.size()) return false;
     const Record& record = records_[next_++];
     features_.clear();
-    encoder_.history_->append(log_, record.moment, features_);
+    append_history(log_, record.moment, record.brought, features_);
     features_.ids.insert(features_.ids.end(), record.features.ids.begin(), record.features.ids.end());
     features_.values.insert(features_.values.end(), record.features.values.begin(), record.features.values.end());
     sample = {features_.ids, features_.values, record.labels};
@@ -322,6 +341,9 @@ class ColumnsEncoder::HistoryReader : public Reader {
       record.moment = cells_.has_labels()
                           ? history.add(cells_, labels_, log_)
                           : history.find(cells_, log_.entities().insert(cells_.cell(history.columns().entity)));
+      record.brought = encoder_.brought_by(cells_);
+      if (!record.brought.empty() && record.moment.entity == StringTable::kNone)
+        record.moment = history.find(cells_, StringTable::kNone);
     }
     log_.sort();
   }
@@ -330,6 +352,7 @@ class ColumnsEncoder::HistoryReader : public Reader {
     FeatureList features;  // those that are not of histories
     std::vector<uint32_t> labels;
     HistoryFeatures::Moment moment;
+    std::vector<LiveEvent> brought;
   };
 
   EventLog log_;
@@ -340,7 +363,7 @@ class ColumnsEncoder::HistoryReader : public Reader {
 };
 
 std::unique_ptr<SampleReader> ColumnsEncoder::open(LineReader text) const {
-  CellReader cells = cells_of(std::move(text), LabelsIn::kOptional);
+  CellReader cells = questions_of(std::move(text));
   if (!history_ || !cells.has_labels()) return std::make_unique<Reader>(*this, std::move(cells));
   EventLog log = history_->known();
   live_->add_to(log);
@@ -358,28 +381,74 @@ std::unique_ptr<SampleReader> ColumnsEncoder::open_training(LineReader text) con
 }
 
 std::unique_ptr<SampleReader> ColumnsEncoder::open_requests(LineReader text) const {
-  return std::make_unique<Reader>(*this, cells_of(std::move(text), LabelsIn::kOptional));
+  return std::make_unique<Reader>(*this, questions_of(std::move(text)));
 }
 
-NewEvents ColumnsEncoder::add_events(LineReader text) const {
-  if (!live_) return Encoder::add_events(std::move(text));
-  CellReader cells = cells_of(std::move(text), LabelsIn::kRequired);
-  LabelCells labels(plan_);
+NewEvents ColumnsEncoder::add_events(LineReader text, const KeepEvents& keep) const {
+  if (!live_) return Encoder::add_events(std::move(text), keep);
   NewEvents result;
+  std::vector<LiveEvent> events = events_of(cells_of(std::move(text), LabelsIn::kRequired), result.unknown_labels);
+  if (keep) {
+    std::string lines;
+    for (const LiveEvent& each : events)
+      if (!live_->knows(each.event)) lines.append(each.line).push_back('\n');
+    if (!lines.empty()) keep(lines);
+  }
+  result.added = live_->add(std::move(events));
+  return result;
+}
+
+std::vector<LiveEvent> ColumnsEncoder::events_of(CellReader cells, uint64_t& unknown_labels) const {
+  constexpr size_t kMostBytes = size_t{1} << 16;  // of an event: they stay in memory
+  LabelCells labels(plan_);
   std::vector<LiveEvent> events;
   std::vector<uint32_t> ids;
   while (cells.next()) {
     if (plan_.target)
-      result.unknown_labels += labels_.find(labels.names(cells), ids);
+      unknown_labels += labels_.find(labels.names(cells), ids);
     else
       labels.set_flags(cells, ids);
     HistoryEvent event = history_->event_of(cells, ids);
     if (ids.empty()) continue;
     events.push_back({std::move(event), line_of(cells)});
-    result.lines.append(events.back().line).push_back('\n');
+    if (const size_t bytes = events.back().line.size(); bytes > kMostBytes)
+      cells.csv().fail("an event of " + std::to_string(bytes) + " bytes, more than " + std::to_string(kMostBytes) +
+                       "; has it too many labels?");
   }
-  result.added = live_->add(std::move(events));
-  return result;
+  return events;
+}
+
+// Those without an entity are of the question's.
+std::vector<LiveEvent> ColumnsEncoder::brought_by(const CellReader& question) const {
+  constexpr int kMostNested = 4;  // values of a list in an object of the list
+  const std::string_view text = question.history();
+  if (text.empty() || text == "null") return {};
+  try {
+    const nlohmann::json list = parse_json_values(text, "the list", kMostNested);
+    if (!list.is_array()) throw FormatError("a list of earlier records is expected, objects of columns and their values");
+    if (list.size() > HistoryFeatures::kMostEvents)
+      throw FormatError(std::to_string(list.size()) + " events; the last " + std::to_string(HistoryFeatures::kMostEvents) +
+                        " are what a history has");
+    const size_t column = history_->columns().entity;
+    const std::string& name = plan_.columns[column].name;
+    const std::string_view entity = question.cell(column);
+    std::string lines;
+    for (nlohmann::json event : list) {
+      if (!event.is_object()) throw FormatError("each event is an object of columns and their values");
+      nlohmann::json& whose = event[name];
+      if (whose.is_null()) whose = entity.empty() ? "?" : entity;
+      const std::string given = json_cell(whose, {}, [](const std::string& what) { throw FormatError(what); });
+      if (!entity.empty() && given != entity)
+        throw FormatError("an event of " + shard::quoted(given) + ", the question is about " + shard::quoted(entity));
+      lines += event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    }
+    uint64_t unknown_labels = 0;
+    if (lines.empty()) return {};
+    LineReader records(std::make_unique<std::stringbuf>(std::move(lines), std::ios::in), "event");
+    return events_of(cells_of(std::move(records), LabelsIn::kRequired), unknown_labels);
+  } catch (const Error& error) {
+    question.csv().fail(std::string(Columns::kHistory) + ": " + error.what());
+  }
 }
 
 // What a history takes of a record.
@@ -397,10 +466,10 @@ std::string ColumnsEncoder::line_of(const CellReader& cells) const {
   }
 }
 
-// The fields of the rows are those of the columns without labels, in their order.
+// The fields of the rows are those of the columns without labels, in their order, and then the history.
 std::unique_ptr<SampleReader> ColumnsEncoder::open_rows(CsvReader rows) const {
   return std::make_unique<Reader>(
-      *this, CellReader(plan_.columns, ColumnsIn::kOrder, std::move(rows), LabelsIn::kOptional));
+      *this, CellReader(asked_, ColumnsIn::kOrder, std::move(rows), LabelsIn::kOptional));
 }
 
 }  // namespace modelet::shard

@@ -44,7 +44,7 @@ class ColumnsEncoder : public Encoder {
   std::unique_ptr<SampleReader> open_requests(LineReader text) const override;
   std::unique_ptr<SampleReader> open_rows(CsvReader rows) const override;
   bool has_histories() const override { return live_ != nullptr; }
-  NewEvents add_events(LineReader text) const override;
+  NewEvents add_events(LineReader text, const KeepEvents& keep = {}) const override;
   std::string events() const override { return live_ ? live_->lines() : std::string(); }
 
  private:
@@ -53,12 +53,16 @@ class ColumnsEncoder : public Encoder {
 
   explicit ColumnsEncoder(const Encoding& options);
   CellReader cells_of(LineReader text, LabelsIn labels) const;
+  CellReader questions_of(LineReader text) const;
+  std::vector<LiveEvent> events_of(CellReader cells, uint64_t& unknown_labels) const;
+  std::vector<LiveEvent> brought_by(const CellReader& question) const;
   std::string prefix_of(size_t part) const;
   std::string line_of(const CellReader& cells) const;
   void number_parts();
 
   Encoding options_;
   ColumnPlan plan_;
+  std::vector<WantedColumn> asked_;  // those of the plan and, if questions may bring it, the history
   std::optional<HistoryFeatures> history_;
   std::unique_ptr<LiveEvents> live_;  // null: there are no histories
   std::vector<std::unique_ptr<ColumnFeatures>> parts_;

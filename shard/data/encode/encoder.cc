@@ -77,7 +77,7 @@ bool looks_like_xmc(LineReader& lines) {
 
 }  // namespace
 
-NewEvents Encoder::add_events(LineReader) const {
+NewEvents Encoder::add_events(LineReader, const KeepEvents&) const {
   throw UsageError("this model has no histories, to which events could be added: it was trained without columns of the types entity and time");
 }
 

@@ -44,8 +44,9 @@ inline constexpr uint64_t kMaxEncoderBytes = uint64_t{4} << 30;
 struct NewEvents {
   uint64_t added = 0;           // were not known yet
   uint64_t unknown_labels = 0;  // labels that the model does not have; records without others are no events
-  std::string lines;            // what was given, as JSON Lines that are read as events again
 };
+// Keeps events somewhere: JSON Lines that are read as events again. If it throws, there are no new events.
+using KeepEvents = std::function<void(const std::string& lines)>;
 
 class Encoder {
  public:
@@ -66,10 +67,11 @@ class Encoder {
   virtual std::unique_ptr<SampleReader> open_rows(CsvReader rows) const;
 
   // Of a model with histories: records with labels become events, all of them or, with an error, none; what is opened from
-  // now on knows them. Any thread. UsageError if there are no histories.
+  // now on knows them. `keep` gets those that are new before anybody knows them. Any thread. UsageError if there are no
+  // histories.
   virtual bool has_histories() const { return false; }
-  virtual NewEvents add_events(LineReader text) const;
-  // The events that were added and not forgotten (features/live_events.h), as `lines`.
+  virtual NewEvents add_events(LineReader text, const KeepEvents& keep = {}) const;
+  // The events that were added and not forgotten (features/live_events.h), as KeepEvents gets them.
   virtual std::string events() const { return {}; }
 };
 

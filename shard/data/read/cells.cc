@@ -51,7 +51,7 @@ CellReader::CellReader(std::vector<WantedColumn> wanted, ColumnsIn where, CsvRea
   is_json_ = csv_.is_json();
   if (is_json_) {
     std::vector<JsonKey> keys;
-    for (const WantedColumn& column : wanted_) keys.push_back({column.name, column.separator});
+    for (const WantedColumn& column : wanted_) keys.push_back({column.name, column.separator, !column.is_history});
     csv_.read_keys(std::move(keys));
     seen_.resize(wanted_.size());
     return;
@@ -113,6 +113,7 @@ void CellReader::find_columns(std::span<const std::string_view> names, bool head
   has_labels_ = any_label || labels_ == LabelsIn::kRequired || !header;
   for (size_t column = 0; column < wanted_.size(); ++column) {
     if (!has_labels_ && wanted_[column].is_label) continue;
+    if (wanted_[column].is_history) continue;
     if (!found[column]) throw MisfitError(no_column(wanted_[column], names, header));
     field_of_[column] = *found[column];
   }
@@ -136,6 +137,11 @@ void CellReader::leave_labels_out() {
   for (size_t column = 0; column < field_of_.size(); ++column)
     if (!wanted_[column].is_label) field_of_[column] = field++;
   width_ = field;
+}
+
+std::string_view CellReader::history() const {
+  const size_t last = wanted_.size() - 1;
+  return wanted_[last].is_history && (is_json_ || where_ == ColumnsIn::kOrder) ? cell(last) : std::string_view();
 }
 
 bool CellReader::may_hold_number_names() const { return modelet::may_hold_number_names(csv_.text()); }

@@ -22,6 +22,7 @@ struct WantedColumn {
   std::string key;        // of the experiment that names it, for messages
   bool is_label = false;  // only records with labels have it
   std::optional<char> separator = {};  // between several values in a cell
+  bool is_history = false;  // JSON that a record may bring (CellReader::history())
 };
 
 // Where a file has its columns.
@@ -44,6 +45,8 @@ class CellReader {
   // Of the record, by the place among the wanted columns; valid until the next record.
   std::string_view cell(size_t column) const { return fields_[field_of_[column]]; }
   std::string_view name(size_t column) const { return wanted_[column].name; }
+  // What a record of JSON Lines or in order has in the last wanted column, if that is one of histories.
+  std::string_view history() const;
   bool has_labels() const { return has_labels_; }
   // Whether a cell of the record may be a number with another name (base/text/value_name.h).
   bool may_hold_number_names() const;

@@ -36,7 +36,7 @@ std::string json_cell(const nlohmann::json& value, std::optional<char> separator
 struct JsonKey {
   std::string name;
   std::optional<char> separator;  // between the values of a list
-  bool used = true;               // false: its values may be anything
+  bool used = true;               // false: its values may be anything, and a cell is its JSON
 };
 
 // A line as the cells of `keys`. `place` ("file:line") is for messages. `there`: which keys have a value.

@@ -87,15 +87,19 @@ std::unique_ptr<SampleReader> QueryEncoder::open_texts(std::vector<std::string> 
 }
 
 std::unique_ptr<SampleReader> QueryEncoder::open_rows(std::vector<Row> rows, const std::string& name) const {
-  for (size_t i = 0; i < rows.size(); ++i)
-    columns_.require_whole(rows[i].size(), rows.size() > 1 ? name + "[" + std::to_string(i) + "]" : name);
+  const size_t most = columns_.names().size() + (columns_.takes_histories() ? 1 : 0);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].size() != most)
+      columns_.require_whole(rows[i].size(), rows.size() > 1 ? name + "[" + std::to_string(i) + "]" : name);
+    rows[i].resize(most);
+  }
   return std::make_unique<NormalisedReader>(encoder_->open_rows(CsvReader(std::move(rows), name)),
                                             normalize_);
 }
 
-NewEvents QueryEncoder::add_events(LineReader text) const {
+NewEvents QueryEncoder::add_events(LineReader text, const KeepEvents& keep) const {
   if (!encoder_) throw UsageError("this model reads ids, and has no histories, to which events could be added");
-  return encoder_->add_events(std::move(text));
+  return encoder_->add_events(std::move(text), keep);
 }
 
 std::string QueryEncoder::events() const { return encoder_ ? encoder_->events() : std::string(); }

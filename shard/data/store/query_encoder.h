@@ -34,8 +34,9 @@ class QueryEncoder {
   // that has no labels: where labels cannot be told from the rest, as in running text, a line is a sample.
   std::unique_ptr<SampleReader> open(LineReader text) const;
   std::unique_ptr<SampleReader> open_requests(LineReader text) const;
-  // Questions in memory, a sample each: texts, or rows of columns(). Whatever a text or field holds, it is one;
-  // line ends count as white space. `name` stands for them in messages. UsageError for what this model cannot read.
+  // Questions in memory, a sample each: texts, or rows of columns(), which may have one more field: a history of their own
+  // (Columns::takes_histories()). Whatever a text or field holds, it is one; line ends count as white space. `name` stands
+  // for them in messages. UsageError for what this model cannot read.
   std::unique_ptr<SampleReader> open_texts(std::vector<std::string> texts, const std::string& name) const;
   std::unique_ptr<SampleReader> open_rows(std::vector<Row> rows, const std::string& name) const;
   // The samples of XMC text, whatever the model's format: ids are those of the model's features and labels.
@@ -43,7 +44,7 @@ class QueryEncoder {
 
   // Events of histories, as of the Encoder.
   bool has_histories() const { return encoder_ && encoder_->has_histories(); }
-  NewEvents add_events(LineReader text) const;
+  NewEvents add_events(LineReader text, const KeepEvents& keep = {}) const;
   std::string events() const;
 
  private:

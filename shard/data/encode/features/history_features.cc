@@ -82,6 +82,14 @@ void EventLog::keep_last(size_t most) {
   sort();
 }
 
+EventLog EventLog::only(uint32_t entity) const {
+  EventLog log(numbers_of_event_);
+  const Range range = of(entity);
+  for (size_t event = range.first; event < range.last; ++event)
+    log.add(kOnly, time(event), items(event), numbers(event));
+  return log;
+}
+
 EventLog::Range EventLog::of(uint32_t entity) const {
   const auto first = std::ranges::lower_bound(events_, entity, {}, &Event::entity);
   const auto last = std::ranges::upper_bound(events_, entity, {}, &Event::entity);

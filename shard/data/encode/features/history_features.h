@@ -55,7 +55,10 @@ class EventLog {
  public:
   explicit EventLog(size_t numbers = 0) : numbers_of_event_(numbers) {}
 
-  EventLog none() const { return EventLog(numbers_of_event_); }  // of the same kind
+  // The events of one entity, whose number in it is kOnly; none for StringTable::kNone. Needs sorted events; to be sorted
+  // again.
+  static constexpr uint32_t kOnly = 0;
+  EventLog only(uint32_t entity) const;
 
   StringTable& entities() { return entities_; }
   const StringTable& entities() const { return entities_; }

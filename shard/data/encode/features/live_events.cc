@@ -45,19 +45,22 @@ size_t LiveEvents::add(std::vector<LiveEvent> events) {
   return added;
 }
 
+bool LiveEvents::knows(const HistoryEvent& event) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entities_.find(event.entity);
+  return is_known(found == entities_.end() ? nullptr : found->second.log.get(), event);
+}
+
 bool LiveEvents::is_known(const EventLog* own, const HistoryEvent& event) const {
-  if (own != nullptr) return has_event(*own, own->of(kOwn), event);
+  if (own != nullptr) return has_event(*own, own->of(EventLog::kOnly), event);
   const uint32_t id = known_.entities().find(event.entity);
   return id != StringTable::kNone && has_event(known_, known_.of(id), event);
 }
 
 void LiveEvents::rebuild(const std::string& name, Entity& entity) {
-  EventLog log = known_.none();
-  if (const uint32_t known = known_.entities().find(name); known != StringTable::kNone) {
-    const EventLog::Range range = known_.of(known);
-    for (size_t i = range.first; i < range.last; ++i) log.add(kOwn, known_.time(i), known_.items(i), known_.numbers(i));
-  }
-  for (const LiveEvent& each : entity.events) log.add(kOwn, each.event.time, each.event.items, each.event.numbers);
+  EventLog log = known_.only(known_.entities().find(name));
+  for (const LiveEvent& each : entity.events)
+    log.add(EventLog::kOnly, each.event.time, each.event.items, each.event.numbers);
   log.sort();
   if (log.size() > limits_.of_entity) {
     log.keep_last(limits_.of_entity);

@@ -39,8 +39,9 @@ class LiveEvents {
 
   // Returns how many of them were not known yet.
   size_t add(std::vector<LiveEvent> events);
-  // The log of an entity, whose number in it is kOwn; null: nothing is known of it but the training text.
-  static constexpr uint32_t kOwn = 0;
+  // Whether it would be one of them.
+  bool knows(const HistoryEvent& event) const;
+  // The log of an entity, whose number in it is EventLog::kOnly; null: nothing is known of it but the training text.
   std::shared_ptr<const EventLog> of(std::string_view entity) const;
   // Adds all new events to a log, which is to be sorted afterwards.
   void add_to(EventLog& log) const;

@@ -124,6 +124,84 @@ TEST(LiveEvents, AreAllRightOrNone) {
   EXPECT_EQ(std::pair(events.added, events.unknown_labels), std::pair(uint64_t{1}, uint64_t{1}));
 }
 
+TEST(LiveEvents, AreKeptBeforeTheyAreKnown) {
+  const auto encoder = buyers(purchases(1, 50, 0));
+  const std::string rows = "u1,40,1.5,p1\nu1,41,2,p2\n", question = "u1,50,5,p1\n";
+  const auto before = asked_without_labels(*encoder, question);
+  const auto full = [](const std::string&) { throw Error("the disk is full"); };
+  EXPECT_THAT(test::error_of([&] { encoder->add_events(purchase_lines(rows), full); }), HasSubstr("the disk is full"));
+  EXPECT_EQ(asked_without_labels(*encoder, question), before);
+  std::string kept;
+  const auto keep = [&](const std::string& lines) { kept += lines; };
+  EXPECT_EQ(encoder->add_events(purchase_lines(rows), keep).added, 2u);
+  EXPECT_EQ(encoder->add_events(purchase_lines(rows + "u1,42,3,p3\n"), keep).added, 1u);
+  EXPECT_EQ(kept, encoder->events()) << "each once";
+}
+
+TEST(LiveEvents, AreNotTooLong) {
+  const auto encoder = buyers(purchases(1, 50, 0));
+  EXPECT_THAT(test::error_of([&] { encoder->add_events(purchase_lines("u1,40,1,p1\nu1,41," + std::string(70000, '0') + "1,p1\n")); }),
+              HasSubstr("data.csv:3: an event of 70"));
+  EXPECT_EQ(encoder->events(), "");
+}
+
+// Questions with what their entity did, as JSON Lines, without labels.
+std::string bringing(const std::string& question, const std::string& history) {
+  return "{" + question + ", \"history\": " + history + "}\n";
+}
+
+TEST(BroughtHistories, AnswerAsAddedEventsAndAreNotKept) {
+  const auto brought = buyers(purchases(1, 200, 0)), live = buyers(purchases(1, 200, 0));
+  live->add_events(purchase_lines("u1,40,7.5,p3\nu1,45,2,p4\nu1,99,2,p5\n"));
+  const std::string history =
+      R"([{"at": 45, "price": 2, "product": "p4"}, {"user": "u1", "at": 40, "price": "7.5", "product": "p3"}, {"at": 99, "product": "p5"}])";
+  const std::string question = R"("user": "u1", "at": 50, "price": 5)", no_history = "{" + question + "}\n";
+  const auto expected = all_samples(*live->open_requests(purchase_lines(no_history, "")));
+  const auto without = all_samples(*brought->open_requests(purchase_lines(no_history, "")));
+  ASSERT_NE(expected, without);
+  const auto asked = [&](const std::string& lines) { return all_samples(*brought->open_requests(purchase_lines(lines, ""))); };
+  EXPECT_EQ(asked(bringing(question, history)), expected);
+  EXPECT_EQ(asked(no_history), without) << "nothing is kept";
+  EXPECT_EQ(brought->events(), "");
+  for (const char* none : {"null", "[]"}) EXPECT_EQ(asked(bringing(question, none)), without) << none;
+  // Beside events that were added, one of which it repeats.
+  brought->add_events(purchase_lines("u1,40,7.5,p3\n"));
+  EXPECT_EQ(asked(bringing(question, history)), expected);
+  // As a row, in the order of the columns.
+  EXPECT_EQ(all_samples(*brought->open_rows(CsvReader({{"50", "5", "u1", history}}, "rows"))), expected);
+  // A new entity, and none.
+  const auto as_new = asked(bringing(R"("user": "new", "at": 50, "price": 5)", R"([{"at": 45, "product": "p4"}])"));
+  EXPECT_NE(as_new, asked("{\"user\": \"new\", \"at\": 50, \"price\": 5}\n"));
+  EXPECT_EQ(asked(bringing(R"("at": 50, "price": 5)", R"([{"at": 45, "product": "p4"}])")), as_new);
+}
+
+// With labels, where records are events for each other.
+TEST(BroughtHistories, AreOfOneRecordOfAFile) {
+  const auto encoder = buyers(purchases(1, 200, 0));
+  const std::string record = R"("user": "u1", "at": 50, "price": 5, "product": "p1")", other = R"({"user": "u1", "at": 60, "price": 5, "product": "p1"})";
+  const auto lines = [&](const std::string& first) { return all_samples(*encoder->open(purchase_lines(first + other + "\n", ""))); };
+  const auto plain = lines("{" + record + "}\n"), brought = lines(bringing(record, R"([{"at": 45, "product": "p4"}])"));
+  ASSERT_THAT(brought, SizeIs(2));
+  EXPECT_NE(brought[0], plain[0]);
+  EXPECT_EQ(brought[1], plain[1]);
+}
+
+TEST(BroughtHistories, SayWhatIsWrong) {
+  const auto encoder = buyers(purchases(1, 50, 0));
+  const auto refused = [&](const std::string& history) {
+    return test::error_of([&] { all_samples(*encoder->open_requests(purchase_lines(bringing("\"user\": \"u1\"", history), ""))); });
+  };
+  EXPECT_THAT(refused("3"), HasSubstr("data.csv:1: history: a list of earlier records is expected"));
+  EXPECT_THAT(refused("[3]"), HasSubstr("each event is an object"));
+  EXPECT_THAT(refused(R"([{"at": 1, "product": "p1"}, {"at": "soon", "product": "p1"}])"),
+              HasSubstr("data.csv:1: history: event:2: column 'at': expected a time"));
+  EXPECT_THAT(refused(R"([{"product": "p1"}])"), HasSubstr("an event has a time"));
+  EXPECT_THAT(refused(R"([{"user": "u2", "at": 1, "product": "p1"}])"), HasSubstr("an event of 'u2', the question is about 'u1'"));
+  std::string many = "[{\"at\": 1}";
+  for (int i = 0; i < 1000; ++i) many += ",{\"at\": 1}";
+  EXPECT_THAT(refused(many + "]"), HasSubstr("1001 events; the last 1000"));
+}
+
 LiveEvent live_event(const std::string& entity, double time) { return {{entity, time, {1}, {}}, entity + std::to_string(time)}; }
 
 TEST(LiveEvents, AreBounded) {
