@@ -218,6 +218,7 @@ fs::path TowerRun::write_model() const {
   index.shape.labels_per_row = job_.shape.labels_per_row;
   index.shape.test_rows = job_.shape.test_rows;
   index.encoder = of_tasks.front().index().encoder;
+  index.removed_labels = of_tasks.front().index().removed_labels;
   for (const shard::Checkpoint& tower : of_tasks) index.step = std::max(index.step, tower.index().step);
   index.best_step = index.step;
 

@@ -45,7 +45,6 @@ class ChangedRun {
         lock_(shard::take_run_folder(run_, newest_)),
         checkpoint_(shard::Checkpoint::open(shard::find_model(run_))),
         pool_(options.threads),
-        network_(load()),
         encoder_(checkpoint_.read_encoder()) {
     const fs::path copy = run_ / shard::kLabelNamesFile;
     if (!encoder_.empty())
@@ -57,7 +56,11 @@ class ChangedRun {
   const shard::Checkpoint& checkpoint() const { return checkpoint_; }
   const Experiment& experiment() const { return checkpoint_.index().experiment; }
   const DataShape& shape() const { return checkpoint_.index().shape; }
-  shard::Network& network() { return *network_; }
+  // UsageError if the model is one of towers.
+  shard::Network& network() {
+    if (!network_) network_ = load();
+    return *network_;
+  }
   std::span<const std::byte> encoder() const { return encoder_; }
   // Of a model with an encoder: how it reads text.
   Encoding encoding() const { return shard::encoder_options(shard::SafetensorsFile(encoder_, run_.string())); }
@@ -70,26 +73,62 @@ class ChangedRun {
   }
 
   // Writes the checkpoint: of `network`, with the names of all its labels; none: they have none.
-  fs::path write(shard::Network& network, std::vector<std::string> names, std::vector<uint32_t> removed) {
+  fs::path write(shard::Network& network, const std::vector<std::string>& names) {
     shard::CheckpointIndex index = checkpoint_.index();
-    index.modelet_version = kVersion;
+    begin(index, index.removed_labels);
     index.shape = network.shape();
+    const shard::CheckpointWriter writer(run_ / "checkpoints", index.step);
+    index.modelets.clear();
+    for (const auto& modelet : network.modelets()) index.modelets.push_back(shard::save_modelet(*modelet, writer));
+    write_encoder(writer, names, index);
+    return commit(writer, std::move(index), names);
+  }
+  // The same of the model as it is: of its files, whether it is one network or towers.
+  fs::path write(const std::vector<std::string>& names, const std::vector<uint32_t>& removed) {
+    shard::CheckpointIndex index = checkpoint_.index();
+    begin(index, removed);
+    const shard::CheckpointWriter writer(run_ / "checkpoints", index.step);
+    add_files(checkpoint_, writer, names, index);
+    const TemporaryFolder folder("labels", run_);  // beside the files, so that they get second names
+    for (uint32_t task = 0; task < index.towers.size(); ++task) {
+      const shard::Checkpoint tower = checkpoint_.open_tower(task);
+      shard::CheckpointIndex own = tower.index();
+      own.removed_labels = removed;
+      const shard::CheckpointWriter of_tower(folder.path() / shard::tower_folder(task), own.step);
+      add_files(tower, of_tower, names, own);
+      index.towers[task] = writer.add_tower(of_tower.commit(std::move(own), 1), task);
+    }
+    if (index.division) writer.add(checkpoint_.folder() / shard::LabelDivision::kFile, shard::LabelDivision::kFile);
+    return commit(writer, std::move(index), names);
+  }
+
+ private:
+  void begin(shard::CheckpointIndex& index, std::vector<uint32_t> removed) const {
+    index.modelet_version = kVersion;
     index.removed_labels = std::move(removed);
     index.step = index.best_step = shard::Checkpoint::open(newest_).index().step + 1;
-    index.modelets.clear();
-    const shard::CheckpointWriter writer(run_ / "checkpoints", index.step);
-    if (!encoder_.empty()) {
-      const std::vector<std::byte> state = shard::with_label_names(encoder_, names);
-      index.encoder = writer.write_encoder(state);
-      index.shape.encoder = shard::xxh3_of(state);
-    }
-    for (const auto& modelet : network.modelets()) index.modelets.push_back(shard::save_modelet(*modelet, writer));
+  }
+
+  void write_encoder(const shard::CheckpointWriter& writer, std::span<const std::string> names, shard::CheckpointIndex& index) const {
+    if (encoder_.empty()) return;
+    const std::vector<std::byte> state = shard::with_label_names(encoder_, names);
+    index.encoder = writer.write_encoder(state);
+    index.shape.encoder = shard::xxh3_of(state);
+  }
+
+  // Those of the modelets of a checkpoint, and the encoder.
+  void add_files(const shard::Checkpoint& from, const shard::CheckpointWriter& writer, std::span<const std::string> names,
+                 shard::CheckpointIndex& index) const {
+    for (const shard::CheckpointEntry& entry : index.modelets) writer.add(from.folder() / entry.file, entry.file);
+    write_encoder(writer, names, index);
+  }
+
+  fs::path commit(const shard::CheckpointWriter& writer, shard::CheckpointIndex index, const std::vector<std::string>& names) const {
     if (encoder_.empty() && !names.empty()) write_names(names);
     constexpr uint32_t kKept = 2;  // the checkpoint before stays, whatever the run keeps
     return writer.commit(std::move(index), std::max(kKept, experiment().train.keep_checkpoints));
   }
 
- private:
   static fs::path folder_of(const fs::path& path) {
     const fs::path run = shard::run_of(shard::find_checkpoint(path));
     if (run.empty())
@@ -105,8 +144,8 @@ class ChangedRun {
 
   std::unique_ptr<shard::Network> load() {
     if (!checkpoint_.index().towers.empty())
-      throw UsageError(run_.string() + ": labels of a model of towers cannot be changed: train it with model.towers = 1, or "
-                                       "train it anew");
+      throw UsageError(run_.string() + ": a model of towers gets no more labels, and learns nothing more of those that it has; "
+                                       "they can be removed and renamed. Train it with model.towers = 1, or train it anew");
     auto network = make(shape());
     for (const auto& modelet : network->modelets()) shard::restore_modelet(*modelet, checkpoint_);
     network->set_scoring();
@@ -125,7 +164,7 @@ class ChangedRun {
   const FileLock lock_;
   const shard::Checkpoint checkpoint_;
   ThreadPool pool_;
-  std::unique_ptr<shard::Network> network_;
+  std::unique_ptr<shard::Network> network_;  // null until it is asked for
   const std::vector<std::byte> encoder_;
   std::vector<std::string> names_;  // [labels]; empty: they have none
 };
@@ -224,6 +263,7 @@ nlohmann::json to_json(const ChangedLabels& changed, std::string_view what) {
 
 ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const AddOptions& options) {
   ChangedRun run(path, options);
+  run.network();  // not for towers
   const uint64_t known = run.shape().labels;
   for (const auto& [key, set] : {std::pair("exclude_own", run.experiment().model.exclude_own),
                                  std::pair("own_weight", run.experiment().model.own_weight > 0)})
@@ -271,7 +311,7 @@ ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const Ad
 
   const auto whole = run.with_labels(given.labels());
   join_labels(*whole, parts, run.checkpoint());
-  return {.checkpoint = run.write(*whole, std::move(names), run.checkpoint().index().removed_labels),
+  return {.checkpoint = run.write(*whole, names),
           .labels = given.labels(),
           .changed = added,
           .samples = mixed.samples,
@@ -280,6 +320,7 @@ ChangedLabels add_labels(const fs::path& path, const fs::path& samples, const Ad
 
 ChangedLabels learn(const fs::path& path, const fs::path& samples, const AddOptions& options) {
   ChangedRun run(path, options);
+  run.network();  // not for towers
   const shard::Dataset given = shard::load_queries(samples, run.experiment().data.normalize, run.encoder());
   if (given.features() != run.shape().features || given.labels() != run.shape().labels)
     throw UsageError(fmt::format("{}: has {} features and {} labels, and the model {} and {}", samples.string(), given.features(),
@@ -324,7 +365,7 @@ ChangedLabels learn(const fs::path& path, const fs::path& samples, const AddOpti
   if (shard::has_fitted_classifiers(run.network().scoring())) fit_classifiers_of(*fitted, mixture, options.progress);
   const auto result = run.with_labels(given.labels());
   join_labels(*result, parts, run.checkpoint());
-  return {.checkpoint = run.write(*result, run.names(), run.checkpoint().index().removed_labels),
+  return {.checkpoint = run.write(*result, run.names()),
           .labels = given.labels(),
           .changed = changed,
           .samples = mixed.samples,
@@ -343,7 +384,7 @@ ChangedLabels remove_labels(const fs::path& path, std::span<const std::string> l
   }
   if (removed.size() >= run.shape().labels) throw UsageError("no label would be left");
   std::ranges::sort(removed);
-  return {.checkpoint = run.write(run.network(), run.names(), std::move(removed)),
+  return {.checkpoint = run.write(run.names(), removed),
           .labels = run.shape().labels,
           .changed = labels.size()};
 }
@@ -357,7 +398,7 @@ ChangedLabels rename_label(const fs::path& path, const std::string& from, const 
   std::string& name = names[numbers.of(from)];
   if (std::ranges::find(names, to) != names.end()) throw UsageError(fmt::format("another label has the name '{}'", to));
   name = to;
-  return {.checkpoint = run.write(run.network(), std::move(names), run.checkpoint().index().removed_labels),
+  return {.checkpoint = run.write(names, run.checkpoint().index().removed_labels),
           .labels = run.shape().labels,
           .changed = 1};
 }

@@ -239,11 +239,11 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   if (json.contains("removed_labels")) {
     const nlohmann::json& removed = json["removed_labels"];
     if (!removed.is_array()) throw FormatError(origin + ": 'removed_labels' is not a list");
+    const uint64_t labels = std::max(index.shape.labels, index.shape.all_labels);
     for (const nlohmann::json& label : removed) {
-      if (!label.is_number_unsigned() || label.get<uint64_t>() >= index.shape.labels ||
+      if (!label.is_number_unsigned() || label.get<uint64_t>() >= labels ||
           (!index.removed_labels.empty() && label.get<uint64_t>() <= index.removed_labels.back()))
-        throw FormatError(fmt::format("{}: 'removed_labels' is not a list of ascending numbers below {}", origin,
-                                      index.shape.labels));
+        throw FormatError(fmt::format("{}: 'removed_labels' is not a list of ascending numbers below {}", origin, labels));
       index.removed_labels.push_back(label.get<uint32_t>());
     }
   }

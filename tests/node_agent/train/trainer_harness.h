@@ -32,6 +32,7 @@ using shard::testing::bytes_of;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 struct Outcome {
   std::vector<json> events;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "node_agent/train/local_run.h"
+#include "node_agent/train/towers.h"
 #include "node_agent/train/train.h"
 #include "shard/data/batch/split.h"
 #include "shard/inference/model.h"
@@ -222,6 +223,54 @@ TEST_F(ChangeLabelsTest, NamesOfLabels) {
   EXPECT_THAT(error_of([&] { rename_label(run, "pottery", "tea", {}); }), HasSubstr("another label has the name"));
   rename_label(run, "pottery", "cups", {});
   EXPECT_EQ(shard::Model(run).predict("board water", 1).at(0).name, "cups");
+}
+
+TEST_F(ChangeLabelsTest, ARemovedLabelOfTowersIsNeverAnAnswer) {
+  experiment_.model.towers = 2;
+  for (const uint32_t divisions : {1, 2}) {
+    experiment_.model.divisions = divisions;
+    prepare(xmc(kKnown, 0, kKnown, 20));
+    const fs::path run = train("run" + std::to_string(divisions));
+    const shard::Model before(run);
+    const std::vector<std::string> first = {"3"}, second = {"0"};
+    EXPECT_EQ(remove_labels(run, first, {}).changed, 1u);
+    EXPECT_EQ(remove_labels(run, second, {}).labels, kKnown);
+    const shard::Dataset data = shard::Dataset::open(experiment_.data.test);
+    const shard::Model now(run);
+    for (size_t row = 0; row < 20; ++row) {
+      auto expected = scores(before, data.sample(row));
+      EXPECT_EQ(expected.erase(0) + expected.erase(3), 2u);
+      EXPECT_EQ(scores(now, data.sample(row)), expected);
+    }
+    EXPECT_THAT(error_of([&] { remove_labels(run, first, {}); }), HasSubstr("'3' was removed already"));
+    EXPECT_THAT(error_of([&] { add_labels(run, file("new.txt", xmc(kLabels, kKnown, kLabels, 3)), {}); }), HasSubstr("gets no more labels"));
+    // Training that goes on does not bring them back.
+    ++experiment_.train.epochs;
+    train(run.filename(), TowerRun::start_of(run));
+    const auto later = scores(shard::Model(run), data.sample(0));
+    EXPECT_EQ(later.size(), kKnown - 2);
+    EXPECT_FALSE(later.contains(0) || later.contains(3));
+    EXPECT_THAT(error_of([&] { remove_labels(run, first, {}); }), HasSubstr("'3' was removed already"));
+  }
+}
+
+TEST_F(ChangeLabelsTest, NamesOfLabelsOfTowers) {
+  experiment_.model.towers = 2;
+  experiment_.data.format = DataFormat::kText;
+  std::string text;
+  for (int i = 0; i < 30; ++i) text += "__label__games tile board players\n__label__tea green leaves hot water\n__label__cars wheels engine\n";
+  file("words.txt", text);
+  for (const std::string& prepared : {experiment_.data.train, experiment_.data.test})
+    shard::prepare_training_data(folder_ / "words.txt", Normalize::kNone, encoding_of(experiment_), prepared);
+  shape_ = shard::describe_shape(shard::Dataset::open(experiment_.data.train), shard::Dataset::open(experiment_.data.test));
+  const fs::path run = train("run");
+  ASSERT_EQ(shard::Model(run).predict("green leaves", 1).at(0).name, "tea");
+  rename_label(run, "tea", "infusion", {});
+  const std::vector<std::string> removed = {"cars"};
+  remove_labels(run, removed, {});
+  const shard::Model model(run);
+  EXPECT_EQ(model.predict("green leaves", 1).at(0).name, "infusion");
+  EXPECT_THAT(model.predict("wheels engine", 3), SizeIs(2));
 }
 
 TEST_F(ChangeLabelsTest, AnInterruptedChangeChangesNothing) {
