@@ -115,14 +115,31 @@ class Columns(ProgramTest):
             return ask("/v1/predict", {"fields": {"customer": 7}, "k": 1})["labels"][0]["name"]
 
         self.assertEqual(name_for_7(), answer["labels"][0]["name"])
+        # What a question brings counts for its answer only.
+        history = [{name: row[name] for name in ("day", "amount", "product")} for row in rows if row["customer"] == "7"]
+        product = int(max(history, key=lambda row: int(row["day"]))["product"][1:])
+        brought = ask("/v1/predict", {"fields": {"customer": 7, "history": history}, "k": 3})
+        self.assertEqual(brought["labels"][0]["name"], f"P{(product * 3 + 1) % 17}")
+        self.assertEqual(name_for_7(), answer["labels"][0]["name"])
+        (self.folder / "brought.jsonl").write_text(json.dumps({"customer": 7, "history": history}) + "\n")
+        with open(self.folder / "brought.jsonl") as question:
+            (piped,) = self.modelet("predict", "histories", "-", "--k", "3", "--json", stdin=question).events()
+        self.assertEqual([each["name"] for each in piped["labels"]], [each["name"] for each in brought["labels"]])
+        # Where events cannot be kept, nobody learns of them.
+        (self.folder / "histories/histories.jsonl").mkdir()
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            ask("/v1/update", {"samples": rows})
+        self.assertEqual(refused.exception.code, 500)
+        self.assertEqual(name_for_7(), answer["labels"][0]["name"])
+        (self.folder / "histories/histories.jsonl").rmdir()
         updated = ask("/v1/update", {"samples": rows})
         self.assertEqual((updated["added"], updated["unknown_labels"]), (len(late), 0))
         self.assertEqual(ask("/v1/update", {"samples": rows[:9]})["added"], 0)
-        product = int(max((row for row in rows if row["customer"] == "7"), key=lambda row: int(row["day"]))["product"][1:])
+        self.assertEqual(ask("/v1/predict", {"fields": {"customer": 7}, "k": 3})["labels"], brought["labels"])
         self.assertEqual(name_for_7(), f"P{(product * 3 + 1) % 17}")
         served.signal(signal.SIGTERM)
         self.assert_ends(served, 0)
-        self.assertEqual(len((self.folder / "histories/histories.jsonl").read_text().splitlines()), len(late) + 9)
+        self.assertEqual(len((self.folder / "histories/histories.jsonl").read_text().splitlines()), len(late))
         with open(self.folder / "question.csv") as question:
             (answer,) = self.modelet("predict", "histories", "-", "--k", "1", "--json", stdin=question).events()
         self.assertEqual(answer["labels"][0]["name"], f"P{(product * 3 + 1) % 17}")
