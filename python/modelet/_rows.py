@@ -1,6 +1,7 @@
 """What a model is asked, as the engine reads it: texts, or rows with a field for each of the model's columns."""
 import decimal
 import fractions
+import json
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -90,6 +91,36 @@ def field(value: Any) -> bytes:
     return str(value).encode(errors="surrogateescape")
 
 
+def cell(value: Any) -> Any:
+    """A value as JSON: a text, null, or a list of them; or a history, a list of {column: value}."""
+    listed = parts(value)
+    if listed is None:
+        return field(value).decode(errors="surrogateescape") or None
+    if listed and all(isinstance(part, Mapping) for part in listed):
+        return [{name: cell(each) for name, each in part.items()} for part in listed]
+    return [cell(part) if parts(part) is None else _refuse(value) for part in listed]
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError(f"{value!r} is a list of lists; give its parts columns of their own")
+
+
+def parts(value: Any) -> list[Any] | None:
+    """The values of a list of any kind; None: it is one value."""
+    if isinstance(value, (str, bytes, Mapping)) or value is np.ma.masked:
+        return None
+    if isinstance(value, np.ndarray) or hasattr(value, "to_list"):  # of pandas; of polars
+        return None if getattr(value, "ndim", 1) == 0 else list(value)
+    return list(value) if isinstance(value, (Sequence, Set)) else None
+
+
+def _history(native: _modelet.Model, value: Any) -> list[bytes]:
+    """The history that a row brings, as the engine's last field."""
+    if not native.takes_histories or value is None:
+        return []
+    return [json.dumps(cell(value), ensure_ascii=False).encode(errors="surrogateescape")]
+
+
 def _fields(values: Iterable[Any], number: int) -> list[bytes]:
     try:
         return [field(value) for value in values]
@@ -112,7 +143,8 @@ def _by_name(native: _modelet.Model, rows: Sequence[Mapping[str, Any]]) -> list[
         if names not in known:
             known[names] = _places(native, names, f"rows[{number}]")
         values = [row[name] for name in names]
-        fields.append(_fields((None if place is None else values[place] for place in known[names]), number))
+        fields.append(_fields((None if place is None else values[place] for place in known[names]), number)
+                      + _history(native, row.get(_modelet.HISTORY)))
     return fields
 
 
@@ -127,7 +159,8 @@ def _by_column(native: _modelet.Model, names: Sequence[Any], columns: Sequence[A
         raise _modelet.UsageError(f"columns differ in length: {', '.join(f'{name!r} has {n}' for name, n in lengths.items())}")
     count = next(iter(lengths.values()), 0)
     values = [[None] * count if place is None else column_values(columns[place]) for place in places]
-    return [_fields(row, number) for number, row in enumerate(zip(*values))]
+    brought = columns[names.index(_modelet.HISTORY)] if _modelet.HISTORY in names else [None] * count
+    return [_fields(row, number) + _history(native, history) for number, (*row, history) in enumerate(zip(*values, column_values(brought)))]
 
 
 def column_values(column: Any) -> list[Any]:

@@ -253,35 +253,14 @@ def _cells(values: Sequence[Any], where: str, first: int, column: str) -> list[A
     cells = []
     for row, value in enumerate(values, first):
         try:
-            cells.append(value if type(value) is str else _cell(value))
+            cells.append(value if type(value) is str else _rows.cell(value))
         except TypeError as error:
             raise _modelet.UsageError(f"{where} {row}: column {column!r}: {error}") from None
     return cells
 
 
-def _cell(value: Any) -> Any:
-    """A value as JSON: a text, null, or a list of them."""
-    parts = _parts(value)
-    if parts is not None:
-        return [_cell(part) if _parts(part) is None else _refuse(value) for part in parts]
-    return _rows.field(value).decode(errors="surrogateescape") or None
-
-
-def _refuse(value: Any) -> Any:
-    raise TypeError(f"{value!r} is a list of lists; give its parts columns of their own")
-
-
-def _parts(value: Any) -> list[Any] | None:
-    """The values of a list of any kind; None: it is one value."""
-    if isinstance(value, (str, bytes, Mapping)) or value is np.ma.masked:
-        return None
-    if isinstance(value, np.ndarray) or hasattr(value, "to_list"):  # of pandas; of polars
-        return None if getattr(value, "ndim", 1) == 0 else list(value)
-    return list(value) if isinstance(value, (Sequence, Set)) else None
-
-
 def _kinds(value: Any) -> Iterator[type]:
-    parts = _parts(value)
+    parts = _rows.parts(value)
     for part in [value] if parts is None else parts:
         if not _rows.is_missing(part):
             yield next((kind for kinds, kind in (((bool, np.bool_), bool), ((int, np.integer), int), ((float, np.floating), float))

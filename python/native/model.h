@@ -40,6 +40,7 @@ class Model {
   size_t width() const { return model_.width(); }
   std::string reading() const;  // as TOML: the keys that say how text is read, with data.format
   Names columns() const;        // shard::Columns::names()
+  bool takes_histories() const { return model_.query_encoder().columns().takes_histories(); }
   Names label_names() const;    // empty if labels have no names
 
   // Labels [rows, k] and scores [rows, k], best first; k is at most labels(). `among`: only these labels, at least k

@@ -86,6 +86,8 @@ NB_MODULE(_modelet, m) {
           "str, on_event: collections.abc.Callable[[dict[str, typing.Any]], object]) -> None"),
       "Trains on samples in memory; checkpoints go to the folder `out`.");
 
+  m.attr("HISTORY") = modelet::shard::Columns::kHistory;
+
   nb::class_<Model>(m, "Model", "A trained model.")
       .def(nb::init<const std::string&, unsigned>(), "path"_a, "threads"_a = 0,
            nb::call_guard<nb::gil_scoped_release>())
@@ -97,6 +99,7 @@ NB_MODULE(_modelet, m) {
       .def_prop_ro("width", &Model::width)
       .def_prop_ro("reading", &Model::reading)
       .def_prop_ro("columns", &Model::columns)
+      .def_prop_ro("takes_histories", &Model::takes_histories)
       .def_prop_ro("label_names", &Model::label_names)
       .def_prop_ro("terms", &Model::terms)
       .def("best", &Model::best, "samples"_a, "k"_a, "among"_a.none(),

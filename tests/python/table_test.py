@@ -11,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import scipy.sparse
 from pyarrow import parquet
 
 import modelet
@@ -156,6 +157,17 @@ def test_what_customers_did_since():
     asked = late.drop(columns="product")
     before, expected = classifier._encode(asked)[0], classifier._encode(late, "product")[0]
     assert (before != expected).nnz > 0
+    events = late.to_dict("records")
+    history = [[{key: event[key] for key in ("day", "paid", "product")} for event in events if event["customer"] == customer]
+               for customer in late["customer"]]
+    assert (classifier._encode(asked.assign(history=history))[0] != expected).nnz == 0
+    rows = [{**row, "history": each} for row, each in zip(asked.to_dict("records"), history)]
+    assert (classifier.model_.encode(rows) != expected).nnz == 0
+    assert (classifier.model_.encode({**asked.to_dict("list"), "history": history}) != expected).nnz == 0
+    assert (classifier.model_.encode([*rows[:1], asked.to_dict("records")[1]]) != scipy.sparse.vstack([expected[:1], before[1:2]])).nnz == 0
+    with pytest.raises(modelet.Error, match=r"rows\[1\]: history: event:1: column 'day'"):
+        classifier.model_.encode([rows[0], {"customer": "c1", "history": [{"day": "soon", "product": "p1"}]}])
+    assert (classifier._encode(asked)[0] != before).nnz == 0  # nothing is kept
     assert classifier.update(late[30:]) == 30
     assert classifier.update(late) == 30
     assert (classifier._encode(asked)[0] != expected).nnz == 0
