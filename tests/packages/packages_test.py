@@ -112,12 +112,12 @@ class Portable(unittest.TestCase):
 @needs("bash")
 class Scripts(unittest.TestCase):
     def test_they_are_scripts(self):
-        for script in (*SOURCE.glob("packaging/*.sh"), *SOURCE.glob("packaging/debian/*/p*"), SOURCE / "tests/packages/run.sh"):
+        for script in (*SOURCE.glob("packaging/*.sh"), SOURCE / "packaging/helm/try.sh", *SOURCE.glob("packaging/debian/*/p*"), SOURCE / "tests/packages/run.sh"):
             checked = run("bash" if script.suffix == ".sh" else "sh", "-n", script)
             self.assertEqual(checked.returncode, 0, checked.stderr)
 
     def test_their_help_says_how_they_are_used(self):
-        for name in ("packaging/make-packages.sh", "packaging/make-image.sh", "tests/packages/run.sh"):
+        for name in ("packaging/make-packages.sh", "packaging/make-image.sh", "packaging/helm/try.sh", "tests/packages/run.sh"):
             asked = run("bash", SOURCE / name, "--help")
             self.assertEqual(asked.returncode, 0, asked.stderr)
             self.assertIn("usage: ", asked.stdout)
