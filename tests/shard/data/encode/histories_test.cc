@@ -191,11 +191,11 @@ TEST(Histories, LastBeyondTheTrainingText) {
   const auto encoder = ColumnsEncoder::fit(history_options(), history_lines(text), {});
   // The text that is known already adds nothing to what is known.
   EXPECT_EQ(history_samples(*encoder->open(history_lines(text))), trained_on(*encoder, text));
-  // A question is a record without a label, after all events if it lacks a time; of a table or as a row.
+  // A question is a record without a label, after all events if it lacks a time; of a table or as a row, whose last field is its history.
   const auto ask = [&](const std::string& row) {
     const auto asked = history_samples(*encoder->open_requests(history_lines("user,at\n" + row)));
     EXPECT_THAT(asked, SizeIs(1));
-    EXPECT_EQ(history_samples(*encoder->open_rows(CsvReader({{row.substr(3), "u1"}}, "rows"))), asked) << row;
+    EXPECT_EQ(history_samples(*encoder->open_rows(CsvReader({{row.substr(3), "u1", ""}}, "rows"))), asked) << row;
     return asked[0];
   };
   const std::string past = table_of({{.user = "u1", .at = 25, .products = {"p3"}}});
