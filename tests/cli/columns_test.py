@@ -74,6 +74,52 @@ class Columns(ProgramTest):
         self.assertEqual(columns["product"]["use"], "target")
         self.assertGreater(columns["day"]["missing"], 100)
         self.assertIn("category separator=pipe", self.modelet("data", "describe", "orders.csv").stdout)
+        described = self.modelet("data", "describe", "orders.csv", "--target", "product", "--recipe", "--json").events()
+        self.assertEqual(described[-1]["event"], "recipe")
+        self.assertIn("model.hidden", {each["key"] for each in described[-1]["chosen"]})
+
+    def test_label_texts(self):
+        """A product that nobody has bought yet is found by words of its own text."""
+        draw = random.Random(5)
+        words = {f"P{number}": [f"w{number}x{word}" for word in range(6)] for number in range(12)}
+
+        def rows(products, each):
+            lines = [f"{' '.join(draw.sample(words[product], 3))},{draw.randrange(9)},{product}" for product in products for _ in range(each)]
+            draw.shuffle(lines)
+            return "title,amount,product\n" + "\n".join(lines) + "\n"
+
+        products = list(words)
+        (self.folder / "bought.csv").write_text(rows(products[:-2], 40))
+        (self.folder / "asked.csv").write_text(rows(products, 10))
+        (self.folder / "new.csv").write_text("title,amount,product\n" + "".join(f"{' '.join(words[product])},{amount},{product}\n" for product in products[-2:] for amount in range(9)))
+        (self.folder / "texts.tsv").write_text("".join(f"{product}\t{' '.join(words[product])}\n" for product in products))
+        given = ["--target", "product", "--set", "columns.title=text", "--trial-share", "0", "--json", "--threads", "1"]
+
+        def found(out, *arguments):
+            self.modelet("train", *arguments, "--out", out, *given)
+            return self.modelet("eval", out, "new.csv", "--json").events()[-1]["p_at_1"]
+
+        self.assertGreater(found("beside", "bought.csv", "asked.csv", "--label-texts", "texts.tsv"), 0.9)
+        self.assertGreater(found("alone", "texts.tsv", "asked.csv", "--label-texts", "texts.tsv"), 0.9)
+        added = (self.folder / "beside/data/train-with-texts.csv").read_text().splitlines()
+        self.assertEqual(added[:401], (self.folder / "bought.csv").read_text().splitlines())
+        amount = added[1].split(",")[1]  # other columns are those of the first records
+        self.assertEqual(added[401], f'"{" ".join(words["P0"])}","{amount}","P0"')
+        # Labelled text, and JSON Lines with a test set of their own.
+        (self.folder / "clicks.txt").write_text("__label__tea green leaves hot water\n__label__cars four wheels engine\n" * 30)
+        (self.folder / "names.tsv").write_text("pottery\tcups of clay from a kiln\n")
+        self.modelet("train", "clicks.txt", "clicks.txt", "--label-texts", "names.tsv", "--out", "words", "--trial-share", "0", "--json")
+        (self.folder / "kiln.txt").write_text("clay kiln\n")
+        self.assertIn("pottery", self.modelet("predict", "words", "kiln.txt", "--k", "1").stdout)
+        (self.folder / "bought.jsonl").write_text("".join(json.dumps(row) + "\n" for row in csv.DictReader(io.StringIO(rows(products[:-2], 40)))))
+        self.assertGreater(found("json", "bought.jsonl", "--label-texts", "texts.tsv"), 0.9)
+        # What is wrong.
+        refuse = lambda code, what, *arguments: self.assert_refused(code, what, "modelet", "train", *arguments, "--out", "refused")  # noqa: E731
+        (self.folder / "wrong.tsv").write_text("P0\ttitle\n\nP1 title\n")
+        refuse(1, "wrong.tsv:3: a label's name, a tab and its text", "bought.csv", "asked.csv", "--target", "product", "--label-texts", "wrong.tsv")
+        (self.folder / "empty.tsv").write_text("\n")
+        refuse(1, "has no text of a label", "bought.csv", "asked.csv", "--target", "product", "--label-texts", "empty.tsv")
+        refuse(2, "has no column of text", "bought.csv", "asked.csv", "--target", "product", "--set", "columns.title=category", "--label-texts", "texts.tsv")
 
     def test_histories(self):
         """What a customer buys follows from what the same customer bought last. Records are not in the order of their times."""

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -22,6 +23,7 @@
 #include "node_agent/train/recipe/choice_text.h"
 #include "node_agent/train/recipe/choose_for_data.h"
 #include "scheduler/cli/options/hold_out.h"
+#include "scheduler/cli/options/label_texts.h"
 #include "scheduler/plan/task_plan.h"
 #include "shard/data/encode/guess.h"
 #include "shard/data/read/json_lines.h"
@@ -58,8 +60,28 @@ std::string held_out(std::string& train, const std::vector<std::string>& overrid
   return parts.test.string();
 }
 
+// The training data with pieces of the labels' texts (--label-texts) as further samples; these alone if it is the same file.
+std::string with_label_texts(const RecipeArguments& recipe, const std::string& train, const std::string& test,
+                             const std::vector<std::string>& overrides, const fs::path& folder, Reporter& reporter) {
+  std::error_code failure;
+  const bool alone = fs::equivalent(train, recipe.label_texts, failure);
+  const std::string& like = alone ? test : train;
+  const agent::GivenKeys given = agent::given_settings("the command line", with_paths(like, like, overrides));
+  std::unique_ptr<SampleText> samples;
+  if (recipe.target.empty())
+    samples = std::make_unique<LabelledLine>(like, encoding_of(given.experiment));
+  else
+    samples = std::make_unique<TableRecord>(like, recipe.target, given.experiment, given.keys.contains("csv.delimiter"), !alone);
+  const TextsOfLabels added = add_label_texts(alone ? "" : train, recipe.label_texts, *samples, folder);
+  reporter.note(fmt::format("{} pieces of the texts of {} labels are {}samples: {}", added.pieces, added.labels, alone ? "the " : "",
+                            added.train.string()));
+  return added.train.string();
+}
+
 agent::GivenKeys given_by(const RecipeArguments& recipe, const ExperimentArguments& arguments,
                           const fs::path& folder, Reporter& reporter) {
+  if (!recipe.from_data() && !recipe.label_texts.empty())
+    throw UsageError("--label-texts goes with training data: modelet train TRAIN TEST --label-texts FILE");
   if (!recipe.from_data()) return agent::given_in_file(arguments.file, arguments.overrides);
   std::vector<std::string> overrides = arguments.overrides;
   const std::string key = "columns." + recipe.target;
@@ -76,6 +98,7 @@ agent::GivenKeys given_by(const RecipeArguments& recipe, const ExperimentArgumen
   std::string train = arguments.file, test = recipe.test;
   const std::set<std::string> open = is_given ? std::set<std::string>() : std::set<std::string>{recipe.target};
   if (test.empty()) test = held_out(train, overrides, open, folder, reporter);
+  if (!recipe.label_texts.empty()) train = with_label_texts(recipe, train, test, overrides, folder, reporter);
   agent::GivenKeys given = agent::given_settings("the command line", with_paths(train, test, overrides));
   if (recipe.target.empty()) return given;
   const DataFormat format = given.experiment.data.format;
@@ -133,6 +156,10 @@ void RecipeArguments::add_to(CLI::App& verb) {
   verb.add_option("--target", target,
                   "column of the labels, if EXPERIMENT is a table (CSV, TSV, JSON Lines): then the types of the other columns are "
                   "guessed; without TEST, a tenth of the records is held out for the test");
+  verb.add_option("--label-texts", label_texts,
+                  "a label's name, a tab and a text about it on each line: pieces of the texts become training samples of their "
+                  "labels; the same file as EXPERIMENT: nothing else does")
+      ->check(CLI::ExistingFile);
   verb.add_flag("--choose", choose, "choose the keys that the experiment file and --set leave open");
   verb.add_option("--time-budget", time_budget,
                   "time for choosing, training and evaluation, such as 90s, 5m, 1.5h: the best that fits in; "

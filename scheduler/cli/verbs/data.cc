@@ -17,6 +17,7 @@
 #include "base/text/printable.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/output.h"
+#include "scheduler/cli/options/recipe.h"
 #include "scheduler/client/report.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/encode/guess.h"
@@ -127,7 +128,7 @@ void add_prepare(CLI::App& data) {
 
 struct DescribeOptions {
   std::string file, target, label_names;
-  bool json = false;
+  bool json = false, recipe = false;
   ReadingArguments reading;
 };
 
@@ -337,12 +338,15 @@ void add_describe(CLI::App& data) {
       "Examples:\n"
       "  modelet data describe train.txt.xz --labels-file labels.txt.xz\n"
       "  modelet data describe orders.csv --target product     # what training would do with its columns\n"
+      "  modelet data describe orders.csv --target product --recipe\n"
       "  modelet data describe train.mlt --json");
   verb->add_option("FILE", options->file, "text (plain, .xz, .gz) or a prepared file")->required();
   verb->add_option("--target", options->target, "column of the labels, if FILE is a table");
   options->reading.add_to(*verb);
   verb->add_option("--labels-file", options->label_names, "names of the labels, one a line");
-  verb->add_flag("--json", options->json, "one JSON object instead of text");
+  verb->add_flag("--recipe", options->recipe,
+                 "also what modelet train would choose for FILE as training data, apart from what trials tell it");
+  verb->add_flag("--json", options->json, "one JSON object instead of text, and the event of the recipe");
   verb->callback([options] {
     const bool columns = !shard::is_prepared(options->file) && describes_columns(*options);
     const ordered_json json = columns ? describe_columns(*options) : describe(*options);
@@ -353,6 +357,10 @@ void add_describe(CLI::App& data) {
     } else {
       print_description(json);
     }
+    if (!options->recipe) return;
+    Reporter reporter(options->json);
+    const ExperimentArguments arguments{.file = options->file, .overrides = options->reading.overrides};
+    RecipeArguments{.test = options->file, .target = options->target, .trial_share = 0}.make(arguments, {}, 1, reporter);
   });
 }
 

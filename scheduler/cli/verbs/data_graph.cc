@@ -14,6 +14,7 @@
 #include "scheduler/cli/verbs/data.h"
 #include "shard/data/encode/graph_table.h"
 #include "shard/data/encode/guess.h"
+#include "shard/data/read/json_lines.h"
 
 namespace modelet::cli {
 namespace {
@@ -28,7 +29,7 @@ struct GraphVerbOptions {
 void graph(const GraphVerbOptions& given) {
   require_writable(given.out, given.force, {given.nodes, given.edges});
   Experiment::Csv csv;
-  csv.delimiter = shard::guess_delimiter(given.nodes);
+  if (!shard::is_json_lines(std::filesystem::path(given.nodes))) csv.delimiter = shard::guess_delimiter(given.nodes);
   shard::GraphOptions options{.nodes = given.nodes,
                               .edges = given.edges,
                               .dialect = shard::csv_dialect(csv),
@@ -74,7 +75,7 @@ void add_graph(CLI::App& data) {
   const auto options = std::make_shared<GraphVerbOptions>();
   CLI::App* verb = data.add_subcommand("graph", "Add columns to a table of nodes that say what their neighbours are like");
   verb->footer(
-      "NODES and EDGES are tables with headers (CSV, plain, .xz or .gz); the first two columns of EDGES are names of nodes.\n"
+      "NODES and EDGES are tables (CSV with a header, or JSON Lines; plain, .xz or .gz); the first two columns of EDGES are names of nodes.\n"
       "OUT has the neighbours of each node, how many they are, and the sums and means of their numbers and categories,\n"
       "over one and two hops. Columns of labels are not added up; name them all with --target.\n\n"
       "Examples:\n"

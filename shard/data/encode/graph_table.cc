@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -21,6 +23,7 @@ namespace modelet::shard {
 namespace {
 
 constexpr char kBetweenNeighbours = '|';
+constexpr uint64_t kMostLooked = UINT64_MAX;
 constexpr size_t kMostValues = 256;  // of a column of categories: each adds columns
 
 using FieldSpan = std::span<const std::string_view>;
@@ -70,10 +73,24 @@ class GraphTable {
  private:
   CsvReader open(const std::filesystem::path& path, std::vector<std::string>& names) const {
     CsvReader table(LineReader(path), options_.dialect);
+    if (table.is_json()) {
+      std::vector<JsonKey> keys;
+      for (const FoundKey& key : find_json_keys(path, kMostLooked, kMostLooked)) {
+        names.push_back(key.name);
+        keys.push_back({key.name, kBetweenNeighbours, path == options_.edges || is_needed(key.name)});
+      }
+      table.read_keys(std::move(keys));
+      return table;
+    }
     FieldSpan fields;
     if (!table.next(fields)) throw FormatError(path.string() + ": the file is empty, a header is expected");
     names.assign(fields.begin(), fields.end());
     return table;
+  }
+
+  bool is_needed(const std::string& column) const {
+    return column == options_.id || column == options_.neighbours || std::ranges::count(options_.numbers, column) > 0 ||
+           std::ranges::count(options_.categories, column) > 0;
   }
 
   void read_nodes() {
@@ -142,6 +159,9 @@ class GraphTable {
     CsvReader table = open(options_.edges, names);
     if (names.size() < 2)
       throw FormatError(options_.edges.string() + ": has one column; the first two are the nodes of an edge. Is the delimiter right?");
+    if (names.size() > 2 && is_json_lines(options_.edges))  // its keys have no order
+      throw FormatError(options_.edges.string() + ": has " + std::to_string(names.size()) +
+                        " keys; an edge in JSON Lines has two, which name its nodes");
     for (FieldSpan fields; table.next(fields);) {
       std::array<uint32_t, 2> nodes{};
       for (size_t end = 0; end < 2; ++end) {
@@ -209,6 +229,20 @@ class GraphTable {
     for (const std::string& heading : headings_)
       if (std::ranges::count(names, heading) > 0)
         throw UsageError(options_.nodes.string() + ": has a column " + quoted(std::string_view(heading)) + " already; rename it");
+    const bool json = is_json_lines(options_.nodes);
+    std::optional<LineReader> lines;  // of JSON, whose values stay as they are
+    if (json) lines.emplace(options_.nodes);
+    const auto write_object = [&](std::span<const std::string> more) {
+      std::string_view text;
+      while (lines->next(text) && text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      nlohmann::ordered_json object = nlohmann::ordered_json::parse(text);
+      for (size_t i = 0; i < more.size(); ++i)
+        if (headings_[i] == "neighbours")
+          object[headings_[i]] = more[i];
+        else if (!more[i].empty())
+          object[headings_[i]] = nlohmann::ordered_json::parse(more[i]);  // a number; its digits stay
+      write(object.dump() + '\n');
+    };
     const auto write_line = [&](FieldSpan fields, std::span<const std::string> more) {
       line.clear();
       for (size_t i = 0; i < fields.size(); ++i) {
@@ -222,7 +256,7 @@ class GraphTable {
       line += '\n';
       write(line);
     };
-    write_line(std::vector<std::string_view>(names.begin(), names.end()), headings_);
+    if (!json) write_line(std::vector<std::string_view>(names.begin(), names.end()), headings_);
     std::vector<std::string> more;
     size_t node = 0;
     for (FieldSpan fields; table.next(fields); ++node) {
@@ -237,7 +271,10 @@ class GraphTable {
         more.push_back(text_of(column[node].value));
         more.push_back(column[node].count > 0 ? text_of(column[node].value / column[node].count) : "");
       }
-      write_line(fields, more);
+      if (json)
+        write_object(more);
+      else
+        write_line(fields, more);
     }
     if (node != nodes_.size()) throw FormatError(options_.nodes.string() + ": has become shorter while it was read");
   }

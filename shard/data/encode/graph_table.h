@@ -8,6 +8,8 @@
 //                     of its values: NAME:VALUE.sum1; missing values are left out
 //   NAME.sum2, NAME.mean2    the same over all ways of two edges that do not come back
 //
+// Tables are CSV or JSON Lines, and the new one is as that of the nodes.
+//
 // Edges have no direction; an edge that is there twice counts once, and one from a node to itself not at all.
 #pragma once
 

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -139,6 +141,39 @@ TEST(GraphTable, ErrorsSayWhere) {
   EXPECT_THAT(error("id,n,c,degree\nx,1,a,1\n", "a,b\n"), HasSubstr("has a column 'degree' already"));
   EXPECT_THAT(error(nodes, "a\nx\n"), HasSubstr("has one column"));
   EXPECT_THAT(error("", "a,b\n"), HasSubstr("is empty"));
+}
+
+// The same graph in both notations has the same columns; what JSON has beside them stays.
+TEST(GraphTable, ReadsAndWritesJsonLines) {
+  GraphFiles files;
+  const auto records = graph_records(graph_table(files.options("id,n,c\nx,1.5,a\ny,,b\nz,4,a\n", "from,to\nx,y\nz,y\n")));
+  GraphOptions options = files.options("", "");
+  options.nodes = files.folder / "nodes.jsonl";
+  options.edges = files.folder / "edges.jsonl";
+  std::ofstream(options.nodes) << R"({"n": 1.5, "id": "x", "c": "a", "more": {"deep": [1]}})" << "\n"
+                               << R"({"id": "y", "c": "b"})" << "\n\n" << R"({"id": "z", "n": 4, "c": "a"})" << "\n";
+  std::ofstream(options.edges) << "{\"from\": \"x\", \"to\": \"y\"}\n{\"from\": \"z\", \"to\": \"y\"}\n";
+  std::istringstream lines(graph_table(options));
+  std::vector<nlohmann::json> objects;
+  for (std::string line; std::getline(lines, line);) objects.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(objects.size(), records.size());
+  for (size_t node = 0; node < records.size(); ++node)
+    for (const auto& [name, value] : records[node]) {
+      const nlohmann::json& now = objects[node][name];
+      if (now.is_null())
+        EXPECT_EQ(value, "") << name;
+      else
+        EXPECT_EQ(now.is_string() ? now.get<std::string>() : now.dump(), now.is_number_float() ? nlohmann::json::parse(value).dump() : value) << name;
+    }
+  EXPECT_EQ(objects[0]["more"].dump(), R"({"deep":[1]})");
+  // Neighbours as a list.
+  std::ofstream(options.nodes) << R"({"id": "x", "n": 1, "c": "a", "near": ["y"]})" << "\n" << R"({"id": "y", "n": 2, "c": "a", "near": []})" << "\n";
+  options.edges.clear();
+  options.neighbours = "near";
+  EXPECT_THAT(graph_table(options), HasSubstr(R"("degree":1)"));
+  std::ofstream(files.folder / "three.jsonl") << R"({"from": "x", "to": "y", "weight": 1})" << "\n";
+  options.edges = files.folder / "three.jsonl";
+  EXPECT_THAT(test::error_of([&] { graph_table(options); }), HasSubstr("has 3 keys"));
 }
 
 }  // namespace
