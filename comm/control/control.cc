@@ -135,7 +135,10 @@ class UnpackedSize {
 void check_unpacked_size(const ToScheduler* root) {
   UnpackedSize size;
   if (const auto* self = root->body_as_Register()) size.add(self->private_data());
-  if (const auto* submit = root->body_as_Submit()) size.add(submit->resume_files());
+  if (const auto* submit = root->body_as_Submit()) {
+    size.add(submit->resume_files());
+    size.add(submit->resume_tasks());
+  }
   if (const auto* held = root->body_as_SnapshotHeld()) size.add(held->files());
 }
 

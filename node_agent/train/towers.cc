@@ -48,6 +48,16 @@ std::vector<uint32_t> rows_of_towers(const TrainJob& job, const shard::Dataset& 
   return shard::split_rows(data.rows(), job.experiment.data.validation, job.experiment.train.seed).train;
 }
 
+shard::LabelDivision read_division(const fs::path& file, const TrainJob& job) {
+  const Experiment::Model& model = job.experiment.model;
+  try {
+    return shard::LabelDivision::read(file, model.towers, model.divisions, job.shape.labels);
+  } catch (const FormatError& error) {
+    throw UsageError(
+        fmt::format("{}; continue the run with its own model.towers, model.divisions and data", error.what()));
+  }
+}
+
 // The best labels of all samples that were asked about, as towers find them one after the other. Where each label is in
 // one tower, these are merged as they come, so only one is in memory; else all towers are.
 class MergedAnswers {
@@ -102,9 +112,27 @@ class MergedAnswers {
 
 }  // namespace
 
-shard::LabelDivision divide_labels(const TrainJob& job, ThreadPool& pool) {
-  const shard::Dataset data = samples_of_all_labels(job);
-  return shard::divide_labels(job.experiment, data, rows_of_towers(job, data), pool);
+TowersStart start_of_towers(const TrainJob& job, ThreadPool& pool) {
+  const Experiment::Model& model = job.experiment.model;
+  std::vector<fs::path> checkpoints(tower_tasks(model));
+  if (job.resume.empty()) {
+    const shard::Dataset data = samples_of_all_labels(job);
+    return {shard::divide_labels(job.experiment, data, rows_of_towers(job, data), pool), std::move(checkpoints)};
+  }
+  if (job.resume.filename() == shard::kTowersFolder) {  // of a run that was interrupted
+    for (uint32_t task = 0; task < checkpoints.size(); ++task)
+      checkpoints[task] = shard::newest_checkpoint(folder_of_task(job.resume.parent_path(), task) / kTowerCheckpoints)
+                              .value_or(fs::path());
+  } else {
+    const shard::Checkpoint start = shard::Checkpoint::open(job.resume);
+    if (start.index().towers.size() != checkpoints.size())
+      throw UsageError(
+          fmt::format("{}: this checkpoint was made with another number of towers; continue it with its own "
+                      "model.towers and model.divisions, or begin a new run",
+                      job.resume.string()));
+    for (uint32_t task = 0; task < checkpoints.size(); ++task) checkpoints[task] = start.open_tower(task).folder();
+  }
+  return {read_division(job.resume / shard::LabelDivision::kFile, job), std::move(checkpoints)};
 }
 
 fs::path folder_of_task(const fs::path& run, uint32_t task) {
@@ -141,47 +169,28 @@ fs::path TowerRun::towers() const { return job_.out / shard::kTowersFolder; }
 fs::path TowerRun::folder(uint32_t task) const { return folder_of_task(job_.out, task); }
 
 shard::LabelDivision TowerRun::find_division() {
-  const Experiment::Model& model = job_.experiment.model;
   const fs::path file = towers() / shard::LabelDivision::kFile;
-  const auto read = [&](const fs::path& stored) {
-    try {
-      return shard::LabelDivision::read(stored, model.towers, model.divisions, job_.shape.labels);
-    } catch (const FormatError& error) {
-      throw UsageError(fmt::format("{}; continue the run with its own model.towers, model.divisions and data",
-                                   error.what()));
-    }
-  };
   if (fs::exists(file)) {
     if (job_.resume != towers())
       throw UsageError(
           fmt::format("{}: holds a run already, whose towers are not all trained; choose another --out, or "
                       "continue that run with --resume {}",
                       job_.out.string(), job_.out.string()));
-    return read(file);
+    return read_division(file, job_);
   }
-  fs::create_directories(towers());
-  if (job_.resume.empty()) {
-    shard::LabelDivision division = divide_labels(job_, pool_);
-    division.write(file);
-    return division;
-  }
-  // The towers of a model go on, each from its own checkpoint. The division comes last: then all are there.
-  const shard::Checkpoint start = shard::Checkpoint::open(job_.resume);
-  if (start.index().towers.size() != tower_tasks(model))
-    throw UsageError(
-        fmt::format("{}: this checkpoint was made with another number of towers; continue it with its own "
-                    "model.towers and model.divisions, or begin a new run",
-                    job_.resume.string()));
-  for (uint32_t task = 0; task < start.index().towers.size(); ++task) {
-    const shard::Checkpoint tower = start.open_tower(task);
-    const fs::path target = shard::checkpoint_of_step(folder(task) / kTowerCheckpoints, tower.index().step);
+  const TowersStart start = start_of_towers(job_, pool_);
+  for (uint32_t task = 0; task < start.checkpoints.size(); ++task) {
+    const fs::path& from = start.checkpoints[task];
+    if (from.empty()) continue;
+    const fs::path target =
+        shard::checkpoint_of_step(folder(task) / kTowerCheckpoints, shard::Checkpoint::open(from).index().step);
     fs::create_directories(target);
-    for (const fs::directory_entry& entry : fs::directory_iterator(tower.folder()))
+    for (const fs::directory_entry& entry : fs::directory_iterator(from))
       if (entry.is_regular_file()) link_or_copy(entry.path(), target / entry.path().filename());
   }
-  shard::LabelDivision division = read(job_.resume / shard::LabelDivision::kFile);
-  division.write(file);
-  return division;
+  fs::create_directories(towers());
+  start.division.write(file);  // last: then all are there
+  return start.division;
 }
 
 TrainJob TowerRun::job(uint32_t task) const {

@@ -21,8 +21,14 @@
 
 namespace modelet::agent {
 
-// The division of a job's labels into towers, from its training samples.
-shard::LabelDivision divide_labels(const TrainJob& job, ThreadPool& pool);
+// What the towers of a job begin with.
+struct TowersStart {
+  shard::LabelDivision division;
+  std::vector<std::filesystem::path> checkpoints;  // [tasks]; empty: that tower from the beginning
+};
+// `job.resume` is empty, as TowerRun::start_of() returned it, or a checkpoint of towers. UsageError if it has other
+// towers than the job.
+TowersStart start_of_towers(const TrainJob& job, ThreadPool& pool);
 
 // The job of a task, of whose tower the whole job is known. `out`: its folder. It needs samples: TowerSamples.
 TrainJob tower_job(const TrainJob& whole, const shard::LabelDivision::Part& part);
@@ -34,9 +40,8 @@ void set_finished(const std::filesystem::path& folder_of_task, uint32_t epochs, 
 
 class TowerRun {
  public:
-  // Takes the run's folder, `job.out`. A new run: divides the labels. `job.resume` may be the towers of a run in the
-  // same folder that was interrupted (start_of()), or a checkpoint of towers. UsageError as for any run. `job` and
-  // `pool` must outlive this object.
+  // Takes the run's folder, `job.out`, and brings what the towers begin with (start_of_towers()). UsageError as for any
+  // run. `job` and `pool` must outlive this object.
   TowerRun(const TrainJob& job, ThreadPool& pool);
 
   // What a run goes on from: `path` is as for find_checkpoint(), or the folder of a run whose towers are not all

@@ -122,7 +122,9 @@ uint64_t PoolClient::submit(const Submission& submission) {
   message.division = submission.division;
   message.tasks = submission.tasks;
   if (submission.resume_files) message.resume_files = comm::control::to_table(*submission.resume_files);
-  if (submission.resume_files)
+  for (const comm::Snapshot& of_task : submission.resume_tasks)
+    message.resume_tasks.push_back(comm::control::to_table(of_task));
+  if (submission.resume_files || !submission.resume_tasks.empty())
     data_port();  // the first message of a connection must be small (kMaxFirstMessage)
   return ask<comm::control::AcceptedT>(std::move(message)).run;
 }

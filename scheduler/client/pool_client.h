@@ -30,11 +30,12 @@ struct Submission {
   // Addresses in the scheduler's store (send_data). Empty: all nodes read the paths in the experiment.
   std::string train_data, test_data;
   int32_t priority = 0;  // runs of a higher one start first
-  // The checkpoint to continue from, whose files are in the store (send_checkpoint). Empty: the run begins.
+  // The checkpoint to continue from, whose files are in the store (send_start). Empty: the run begins.
   std::optional<comm::Snapshot> resume_files;
   // Of a run of towers: the address of the division of the labels, which is in the store, and what each task has.
   std::string division;
   std::vector<comm::control::TaskLabels> tasks;
+  std::vector<comm::Snapshot> resume_tasks;  // as resume_files, for each task; one without files begins
 };
 
 class PoolClient {

@@ -62,22 +62,31 @@ comm::Snapshot send_checkpoint(const comm::control::SchedulerAddress& server,
   return snapshot;
 }
 
-void send_division(const comm::control::SchedulerAddress& server, Submission& submission, double ask_again,
-                   std::function<void()> check) {
-  if (tower_tasks(submission.experiment.model) == 1) return;
-  const agent::TrainJob job =
-      agent::job_of_one_node(submission.name, submission.experiment, submission.shape);
+void send_start(const comm::control::SchedulerAddress& server, const std::filesystem::path& resume, Submission& submission,
+                Reporter* reporter, double ask_again, const std::function<void()>& check) {
+  if (tower_tasks(submission.experiment.model) == 1) {
+    if (!resume.empty())
+      submission.resume_files = send_checkpoint(server, shard::Checkpoint::open(resume), reporter, ask_again, check);
+    return;
+  }
+  agent::TrainJob job = agent::job_of_one_node(submission.name, submission.experiment, submission.shape);
+  job.resume = resume;
   ThreadPool pool(agent::thread_count(job));
-  const shard::LabelDivision division = agent::divide_labels(job, pool);
+  const agent::TowersStart start = agent::start_of_towers(job, pool);
   const shard::Dataset data = agent::shared_samples(job)->train(
       {{0, job.shape.labels}}, [](const std::string&) { return shard::PrepareProgress(); });
-  for (const shard::LabelDivision::Part& part : division.parts(shard::count_labels(data)))
+  for (const shard::LabelDivision::Part& part : start.division.parts(shard::count_labels(data)))
     submission.tasks.emplace_back(part.labels, part.entries);
   const TemporaryFolder folder("division");
   const std::filesystem::path file = folder.path() / shard::LabelDivision::kFile;
-  division.write(file);
-  comm::DataLink link(server, {.ask_again = ask_again, .check = std::move(check)});
+  start.division.write(file);
+  comm::DataLink link(server, {.ask_again = ask_again, .check = check});
   submission.division = comm::to_text(send_file(link, MappedFile(file).bytes(), "towers", nullptr));
+  if (resume.empty()) return;
+  for (const std::filesystem::path& from : start.checkpoints)
+    submission.resume_tasks.push_back(
+        from.empty() ? comm::Snapshot()
+                     : send_checkpoint(server, shard::Checkpoint::open(from), reporter, ask_again, check));
 }
 
 }  // namespace modelet::cli

@@ -4,6 +4,7 @@
 // second, and the rest after an attempt that was cut off.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -28,9 +29,9 @@ comm::Snapshot send_checkpoint(const comm::control::SchedulerAddress& server,
                                const shard::Checkpoint& checkpoint, Reporter* reporter, double ask_again = 2,
                                std::function<void()> check = {});
 
-// Of a run of towers: divides the labels among its tasks and sends the division (Submission::division, tasks). Does
-// nothing for a run of one network.
-void send_division(const comm::control::SchedulerAddress& server, Submission& submission,
-                   double ask_again = 2, std::function<void()> check = {});
+// What a run begins with: nothing, or the checkpoint `resume` (agent::TowerRun::start_of()). Of a run of towers also the
+// division of the labels among its tasks. Sets the members of `submission` that name them.
+void send_start(const comm::control::SchedulerAddress& server, const std::filesystem::path& resume, Submission& submission,
+                Reporter* reporter, double ask_again = 2, const std::function<void()>& check = {});
 
 }  // namespace modelet::cli

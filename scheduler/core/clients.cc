@@ -46,9 +46,11 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
   pool_.log(fmt::format("run {} '{}' submitted{}", id, message.name, with_key(sender_)));
   pool_.send(peer, msg::AcceptedT{{}, id, message.token});
   Run& accepted = pool_.runs.emplace(id, std::move(run)).first->second;
+  const std::vector<comm::Snapshot> begin_with = accepted.take_starts_of_tasks();
   accepted.begin(pool_.now);
   accepted.count(pool_);
-  for (uint32_t task = 0; task < accepted.results().size(); ++task) add_task(id, task);
+  for (uint32_t task = 0; task < accepted.results().size(); ++task)
+    add_task(id, task, begin_with.empty() || begin_with[task].files.empty() ? std::nullopt : std::optional(begin_with[task]));
   queue_moves_ = true;
 }
 

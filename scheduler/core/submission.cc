@@ -85,15 +85,12 @@ void check_private(const msg::SubmitT& message, const Experiment& experiment) {
 }
 
 // A snapshot to continue from, whose files are in the store of this scheduler. Other holders are of no use to agents.
-std::optional<comm::Snapshot> resume_snapshot(const msg::SubmitT& message, uint16_t data_port,
-                                              uint64_t modelets) {
-  if (message.resume_files == nullptr) return std::nullopt;
+comm::Snapshot resume_snapshot(const msg::SnapshotT& table, uint16_t data_port, uint64_t modelets) {
   if (data_port == 0) throw UsageError("this scheduler keeps no files: start it with --store");
-  comm::Snapshot snapshot = msg::snapshot_of(*message.resume_files);
+  comm::Snapshot snapshot = msg::snapshot_of(table);
   if (snapshot.files.size() > most_snapshot_files(modelets))
     throw UsageError(fmt::format("the snapshot has {} files, and one of this experiment has at most {}",
                                  snapshot.files.size(), most_snapshot_files(modelets)));
-  if (snapshot.files.empty()) throw UsageError("the snapshot has no files");
   for (comm::SnapshotFile& file : snapshot.files) file.holders = {""};
   if (const size_t bytes = msg::bytes_in_message(snapshot); bytes > kLongestSnapshot)
     throw UsageError(fmt::format("the list of the snapshot's files has {} bytes, more than the limit of {}",
@@ -111,10 +108,8 @@ Submission checked_tasks(const msg::SubmitT& message, uint16_t data_port, Submis
   if (message.tasks.size() != tasks || message.division.empty())
     throw UsageError(
         fmt::format("the labels are not divided into the {} towers: submit with this release", tasks));
-  if (message.resume_files != nullptr)
-    throw UsageError(
-        "--resume: a run of towers goes on in one process only: modelet train RUN/experiment.toml "
-        "--resume RUN");
+  if (message.resume_files != nullptr || (!message.resume_tasks.empty() && message.resume_tasks.size() != tasks))
+    throw UsageError(fmt::format("--resume: not a checkpoint of {} towers", tasks));
   comm::parse_content_id(message.division);
   if (data_port == 0)
     throw UsageError(
@@ -125,6 +120,9 @@ Submission checked_tasks(const msg::SubmitT& message, uint16_t data_port, Submis
     check_shape(shape);
     if (shape.labels > submission.shape.labels) throw UsageError("a tower has more labels than there are");
     check_modelets(tower_experiment(experiment), shape.labels);
+    if (message.resume_tasks.empty()) continue;
+    submission.resume.push_back(resume_snapshot(*message.resume_tasks[submission.resume.size()], data_port,
+                                                      modelets_of(tower_experiment(experiment), shape.labels)));
   }
   return submission;
 }
@@ -144,7 +142,7 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
     throw UsageError("the shape is that of a tower, and only the scheduler makes tasks");
   if (tower_tasks(submission.experiment.model) > 1)
     return checked_tasks(message, data_port, std::move(submission));
-  if (!message.division.empty() || !message.tasks.empty())
+  if (!message.division.empty() || !message.tasks.empty() || !message.resume_tasks.empty())
     throw UsageError("the labels are divided, and the experiment has no towers");
   check_modelets(submission.experiment, submission.shape.labels);
   const uint32_t replicas = submission.experiment.cluster.replicas;
@@ -154,8 +152,10 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
   const bool has_private = is_private(submission.experiment);
   if (has_private) check_private(message, submission.experiment);
   check_data(message, data_port, has_private);
-  submission.resume =
-      resume_snapshot(message, data_port, modelets_of(submission.experiment, submission.shape.labels));
+  if (message.resume_files == nullptr) return submission;
+  if (message.resume_files->files.empty()) throw UsageError("the snapshot has no files");
+  submission.resume.push_back(resume_snapshot(*message.resume_files, data_port,
+                                              modelets_of(submission.experiment, submission.shape.labels)));
   return submission;
 }
 

@@ -141,7 +141,7 @@ std::string Server::why_not_submitted(const Received& received) const {
     const Submission submission = checked_submission(*submit, data_port());
     // Looking for files takes time, so there must be no more than the key may name.
     std::set<std::string> named;
-    if (submission.resume) named = comm::addresses_of(*submission.resume);
+    for (const comm::Snapshot& start : submission.resume) named.merge(comm::addresses_of(start));
     if (core_.is_key_full(received.sender.name, {.runs = 1, .addresses = named.size()})) return "";
     named.insert({submit->train_data, submit->test_data, submit->division});
     for (const std::string& address : named)

@@ -55,7 +55,12 @@ class Pool(PoolTest):
                               "--scheduler", self.address)
         self.assertEqual(newest_checkpoint(out).name, f"step-{epochs * STEPS_PER_EPOCH:010}")
         self.assertEqual(finished(submit)["steps"], epochs * STEPS_PER_EPOCH)
-        self.assertEqual([run["state"] for run in self.runs().values()], ["stopped", "finished"])
+        # Nothing is left to do, and the model is there all the same.
+        again = self.modelet("submit", self.experiment, "--out", self.pool / "again", "--resume", out, "--set", f"train.epochs={epochs}",
+                             "--json", "--scheduler", self.address)
+        self.assertEqual(finished(again)["steps"], epochs * STEPS_PER_EPOCH)
+        self.assertEqual(newest_checkpoint(self.pool / "again").name, newest_checkpoint(out).name)
+        self.assertEqual([run["state"] for run in self.runs().values()], ["stopped", "finished", "finished"])
         for verb, texts in [(["list"], ["small", "stopped", "finished"]), (["nodes"], ["GFLOP/s", "free", " a ", " b "]),
                             (["stop", run], [f"run {run} stopped"])]:
             shown = self.modelet(*verb, "--scheduler", self.address).stdout

@@ -30,21 +30,30 @@ class TasksHere(ProgramTest):
         self.assertFalse((self.folder / "two/towers").exists())
         self.assert_no_pool_folders()
 
-    def test_what_was_stopped_goes_on_in_one_process(self):
+    def test_what_was_stopped_goes_on(self):
         whole = finished(self.train("whole", *TOWERS))
-        training = self.start_training("stopped", *TOWERS, "--nodes", "2")
-        wait_until(lambda: any(event["state"] == "finished" for event in training.events("task")), lambda: f"a task is done: {training}")
-        training.signal(signal.SIGINT)
-        if training.end() == 0:
-            return  # it was done before
-        self.assertIn("--resume", training.stderr)
-        rest = self.train("stopped", *TOWERS, "--resume", self.folder / "stopped")
-        self.assertEqual(weights(finished(rest)["checkpoint"]), weights(whole["checkpoint"]))
+        for where in ((), ("--nodes", "2")):
+            name = f"stopped{len(where)}"
+            training = self.start_training(name, *TOWERS, "--nodes", "2")
+            wait_until(lambda: any(event["state"] == "finished" for event in training.events("task")), lambda: f"a task is done: {training}")
+            training.signal(signal.SIGINT)
+            if training.end() == 0:
+                continue  # it was done before
+            self.assertIn("--resume", training.stderr)
+            rest = self.train(name, *TOWERS, *where, "--resume", self.folder / name)
+            self.assertEqual(weights(finished(rest)["checkpoint"]), weights(whole["checkpoint"]))
 
-    def test_a_pool_does_not_resume(self):
-        self.train("resumed", *TOWERS)
-        self.assert_refused(2, "in one process only", "modelet", "train", self.experiment, *TOWERS, "--nodes", "2", "--resume",
-                            self.folder / "resumed")
+    def test_a_model_is_trained_further(self):
+        more = (*TOWERS, "--set", "train.epochs=5")
+        first = self.train("trained", *TOWERS)
+        one = finished(self.train("further", *more, "--resume", finished(first)["checkpoint"]))
+        two = self.train("trained", *more, "--nodes", "2", "--resume", self.folder / "trained")
+        self.assertEqual(finished(two)["p_at_1"], one["p_at_1"])
+        self.assertEqual(weights(finished(two)["checkpoint"]), weights(one["checkpoint"]))
+        self.assertEqual(finished(two)["steps"], one["steps"])
+        self.assertFalse((self.folder / "trained/towers").exists())
+        self.assert_refused(2, "another number of towers", "modelet", "train", self.experiment, *more, "--set", "model.towers=2",
+                            "--nodes", "2", "--out", self.folder / "other", "--resume", self.folder / "trained")
 
 
 class TasksThere(PoolTest):

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/system/file.h"
 #include "base/system/process.h"
+#include "node_agent/train/towers.h"
 #include "scheduler/cli/options/output.h"
 #include "scheduler/cli/pool/launch.h"
 #include "scheduler/cli/pool/nodes.h"
@@ -35,11 +36,9 @@ using nlohmann::json;
 void send_files(const comm::control::SchedulerAddress& server, const ExperimentData& data,
                 const std::filesystem::path& resume, Submission& submission, Reporter& reporter) {
   if (!is_private(submission.experiment)) submission.train_data = send_data(server, data.train, "train", reporter);
-  send_division(server, submission);
+  send_start(server, resume, submission, &reporter);
   // Towers are tested together, on this machine.
   if (submission.tasks.empty()) submission.test_data = send_data(server, data.test, "test", reporter);
-  if (!resume.empty())
-    submission.resume_files = send_checkpoint(server, shard::Checkpoint::open(resume), &reporter);
 }
 
 void submit(const PoolOptions& options) {
@@ -49,7 +48,7 @@ void submit(const PoolOptions& options) {
   submission.wait = options.wait;
   submission.priority = options.priority;
   const std::filesystem::path resume =
-      options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume));
+      options.resume.empty() ? "" : agent::TowerRun::start_of(absolute(options.resume));
   if (!options.out.empty()) shard::require_one_run(absolute(options.out), resume);
   const auto address = options.address();
   const uint16_t port = PoolClient(address).data_port();

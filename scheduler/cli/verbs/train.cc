@@ -150,10 +150,7 @@ void train_on_pool(PlacedRun run, Reporter& reporter) {
   const auto server = [&] {
     return comm::control::with_port(pool.scheduler(), PoolClient(pool.scheduler(), check).data_port());
   };
-  if (tower_tasks(submission.experiment.model) > 1) send_division(server(), submission, 2, check);
-  if (!run.resume.empty())
-    submission.resume_files =
-        send_checkpoint(server(), shard::Checkpoint::open(run.resume), nullptr, 2, check);
+  send_start(server(), run.resume, submission, nullptr, 2, check);
   run_on_pool(pool.scheduler(),
               {.submission = submission,
                .out = run.out,
@@ -287,8 +284,6 @@ void train(TrainOptions options) {
     chosen.text = to_toml(chosen.experiment);
   }
   submission.experiment = chosen.experiment;
-  if (options.nodes > 1 && tower_tasks(submission.experiment.model) > 1 && !run.resume.empty())
-    throw UsageError("--resume: a run of towers goes on in one process only: leave --nodes out");
   if (!options.trace.empty() && options.nodes > 1)
     throw UsageError(fmt::format("--trace is for one process: leave --nodes {} out, or trace a run of a pool with modelet trace", options.nodes));
   if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)

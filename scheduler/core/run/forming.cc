@@ -244,9 +244,8 @@ bool Run::send_prepare(Pool& pool, const std::vector<Member>& former) {
   for (const Member& each : members()) prepare.node_names.push_back(each.name);
   const comm::Snapshot* from = snapshots_.newest_complete(pool.there());
   if (from == nullptr) from = snapshots_.newest_at_hand(pool.there());
-  const comm::Snapshot* begins_with = from == nullptr && submission_.resume ? &*submission_.resume : from;
-  if (begins_with != nullptr) prepare.snapshot = msg::to_table(*begins_with);
-  const size_t bytes_of_files = begins_with == nullptr ? 0 : msg::bytes_in_message(*begins_with);
+  if (from != nullptr) prepare.snapshot = msg::to_table(*from);
+  const size_t bytes_of_files = from == nullptr ? 0 : msg::bytes_in_message(*from);
   prepare.holders = pool.holders(holders_of(pool, from, members()));
   admit_members(pool, prepare);
   if (from != nullptr || epoch() > 1) {

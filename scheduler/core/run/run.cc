@@ -54,8 +54,12 @@ Run::Run(uint64_t id, std::string submitter, msg::SubmitT submit, std::string su
 
 void Run::accept(Submission submission) {
   submission_ = std::move(submission);
-  if (const uint32_t tasks = tower_tasks(submission_.experiment.model); tasks > 1) results_.resize(tasks);
-  submit_.resume_files.reset();  // the checked snapshot is the one to begin from
+  if (const uint32_t tasks = tower_tasks(submission_.experiment.model); tasks > 1)
+    results_.resize(tasks);
+  else if (!submission_.resume.empty())
+    snapshots_ = Snapshots(std::exchange(submission_.resume, {}).front());
+  submit_.resume_files.reset();  // the checked snapshots are those to begin from
+  submit_.resume_tasks.clear();
 }
 
 void Run::begin(double now) {
@@ -117,7 +121,8 @@ void Run::stepped(const std::string& node, uint64_t step) {
 Holding Run::holding() const {
   constexpr uint64_t kOfRun = 4096, kOfFile = 512;
   const bool has_come_to_an_end = has_ended(state_);
-  const uint64_t files = submission_.resume ? submission_.resume->files.size() : 0;
+  uint64_t files = snapshots_.files_of_start();
+  for (const comm::Snapshot& of_task : submission_.resume) files += of_task.files.size();
   return {.runs = has_come_to_an_end || parent_ != 0 ? 0U : 1U,
           .bytes = kOfRun + 2 * submit_.experiment.size() + kOfFile * files + journal_.bytes(),
           .addresses = has_come_to_an_end ? 0 : files};
@@ -313,17 +318,12 @@ void Run::set_state(Pool& pool, RunState to, const std::string& why) {
   notify_watchers(pool);
   if (!has_ended(to)) return;
   journal_.remove_watchers(pool);
-  forget_beginning();
+  // Who submitted it has the start. A run that had nothing left to do ends with it.
+  if (to != RunState::Finished || snapshots_.has_own()) snapshots_.forget_start();
   // Nobody looks for the cause of an end that is no failure in the events of one of many tasks.
   if (parent_ != 0 && to != RunState::Failed) journal_.shorten(pool, id_);
   forget_old_events(pool);
   pool.shorten_old_logs(submitter_);
-}
-
-// A run that has ended does not begin any more.
-void Run::forget_beginning() {
-  submit_.resume_files.reset();
-  submission_.resume.reset();
 }
 
 // ---- what it says
@@ -384,7 +384,6 @@ std::vector<Run::Share> Run::placement() const {
 std::set<std::string> Run::stored_data() const {
   std::set<std::string> addresses{submit_.train_data, submit_.test_data};
   if (!submit_.division.empty()) addresses.insert(submit_.division);
-  if (submission_.resume) addresses.merge(addresses_of(*submission_.resume));
   for (const comm::Snapshot& snapshot : snapshots_.stable()) addresses.merge(addresses_of(snapshot));
   return addresses;
 }

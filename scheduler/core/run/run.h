@@ -59,7 +59,8 @@ const char* state_name(comm::control::RunState state);  // "queued", ...
 struct Submission {
   Experiment experiment;
   DataShape shape;
-  std::optional<comm::Snapshot> resume;  // what the run continues from; its files are in the store
+  // Of one network or of each task, or empty: what it continues from. Its files are in the store; without files: it begins.
+  std::vector<comm::Snapshot> resume;
 };
 
 class Run {
@@ -73,6 +74,8 @@ class Run {
   // Before its first event: what follows from the submission, and the time, which the clock of this process says.
   void accept(Submission submission);
   void accept_task(const Run& parent);  // instead, for a task
+  // What its tasks continue from (Submission::resume); from now on they know it themselves.
+  std::vector<comm::Snapshot> take_starts_of_tasks() { return std::exchange(submission_.resume, {}); }
   void begin(double now);
 
   // ---- what happens to it
@@ -225,7 +228,7 @@ class Run {
   void leave_out_unreachable(Pool& pool);
   bool can_do_without(const Pool& pool, const std::string& node) const;
   bool has_run() const {
-    return group_.has_ever_been_ready() || snapshots_.stable_step() > 0 || sibling_has_run_;
+    return group_.has_ever_been_ready() || snapshots_.has_own() || sibling_has_run_;
   }
   bool has_last_files(const Pool& pool) const;
   void go_on(Pool& pool);
@@ -242,7 +245,6 @@ class Run {
   void stopped_by_loss(Pool& pool, const std::string& why);
   std::string where_it_stands() const;
   void forget_old_events(Pool& pool);
-  void forget_beginning();
   void publish(Pool& pool, nlohmann::json event);
   // `agent` is the incarnation of the agent that reports it. `number` is the number that the agent gave it; 0: none.
   void pass_on(Pool& pool, std::string event, uint64_t agent, uint64_t number);

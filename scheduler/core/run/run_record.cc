@@ -41,7 +41,7 @@ json tasks_json(const std::vector<msg::TaskLabels>& tasks) {
   return list;
 }
 
-json submit_json(const msg::SubmitT& submit, const std::optional<comm::Snapshot>& resume) {
+json submit_json(const msg::SubmitT& submit) {
   const msg::ShapeT& shape = *submit.shape;
   return {{"name", submit.name},
           {"experiment", submit.experiment},
@@ -62,7 +62,6 @@ json submit_json(const msg::SubmitT& submit, const std::optional<comm::Snapshot>
           {"priority", submit.priority},
           {"division", submit.division},
           {"tasks", tasks_json(submit.tasks)},
-          {"resume_files", resume ? comm::format_snapshot(*resume) : ""},
           {"token", submit.token}};
 }
 
@@ -93,8 +92,6 @@ msg::SubmitT submit_of(const json& object) {
       submit.tasks.emplace_back(unsigned_at(labels, "labels", kRecord),
                                 unsigned_at(labels, "entries", kRecord));
   }
-  if (const std::string resume = string_at(object, "resume_files", kRecord); !resume.empty())
-    submit.resume_files = msg::to_table(comm::parse_snapshot(resume));
   if (object.contains("token"))  // not in records of earlier releases
     submit.token = unsigned_at(object, "token", kRecord);
   return submit;
@@ -183,11 +180,10 @@ RunRecord Run::record(double now) {
   if (parent_ != 0) {
     text["parent"] = parent_;
     text["task"] = task_;
-    text["begins_with"] = submission_.resume ? comm::format_snapshot(*submission_.resume) : "";
   }
   RunRecord record{id_, has_ended(state_), as_text(text)};
   if (!std::exchange(is_submission_written_, true))
-    record.submission = as_text(submit_json(submit_, submission_.resume));
+    record.submission = as_text(submit_json(submit_));
   return record;
 }
 
@@ -198,8 +194,6 @@ Run::Run(const RunRecord& record) : id_(record.id), is_submission_written_(!reco
     parent_ = unsigned_at(object, "parent", kRecord);
     task_ = small_at(object, "task");
     is_submission_written_ = true;
-    if (const std::string from = string_at(object, "begins_with", kRecord); !from.empty())
-      submission_.resume = comm::parse_snapshot(from);
   } else {
     // Earlier releases wrote the submission anew with each change.
     submission = is_submission_written_ ? parse_strict_json(record.submission, kRecord, kDeepestRecord)
@@ -236,7 +230,12 @@ Run::Run(const RunRecord& record) : id_(record.id), is_submission_written_(!reco
   replans_ = small_at(object, "replans");
   recoveries_ = small_at(object, "recoveries");
   attempts_ = Attempts(unsigned_at(object, "recovered_from", kRecord), small_at(object, "attempts"));
-  if (has_ended(state_) || snapshots_.stable_step() > 0) forget_beginning();
+  // Earlier releases wrote down what it continues from beside its own snapshots.
+  const json& written = parent_ != 0 ? object : submission;
+  const char* key = parent_ != 0 ? "begins_with" : "resume_files";
+  if (const std::string start = written.contains(key) ? string_at(written, key, kRecord) : "";
+      !start.empty() && !has_ended(state_) && snapshots_.newest() == nullptr)
+    snapshots_ = Snapshots(comm::parse_snapshot(start));
 }
 
 }  // namespace modelet::scheduler

@@ -25,7 +25,7 @@ Run::Run(uint64_t id, const Run& parent, uint32_t task, std::optional<comm::Snap
       parent_(parent.id_),
       task_(task),
       is_submission_written_(true) {
-  submission_.resume = std::move(from);
+  if (from) snapshots_ = Snapshots(*std::move(from));
   accept_task(parent);
 }
 
@@ -64,10 +64,8 @@ bool Run::is_worth_a_copy(double now) const {
 }
 
 std::optional<comm::Snapshot> Run::start_of_copy() const {
-  if (!snapshots_.newest_lies_with("")) return submission_.resume;
-  comm::Snapshot from = *snapshots_.newest();
-  for (comm::SnapshotFile& file : from.files) file.holders = {""};
-  return from;
+  const comm::Snapshot* stored = snapshots_.newest_at_hand([](const std::string& holder) { return holder.empty(); });
+  return stored == nullptr ? std::nullopt : std::optional(*stored);
 }
 
 void Run::give_up(Pool& pool, const std::string& why) {

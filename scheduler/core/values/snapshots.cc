@@ -68,6 +68,20 @@ bool is_reported(const Snapshots::Unfinished& unfinished) {
 
 }  // namespace
 
+Snapshots::Snapshots(comm::Snapshot start) {
+  start.epoch = kBeforeRun;
+  for (comm::SnapshotFile& file : start.files) file.holders = {""};
+  stable_.push_back(std::move(start));
+}
+
+size_t Snapshots::files_of_start() const {
+  return !stable_.empty() && stable_.front().epoch == kBeforeRun ? stable_.front().files.size() : 0;
+}
+
+void Snapshots::forget_start() {
+  std::erase_if(stable_, [](const comm::Snapshot& each) { return each.epoch == kBeforeRun; });
+}
+
 bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files,
                     size_t most_files) {
   if (files.epoch != epoch || rank >= size || files.files.size() > most_files) return false;

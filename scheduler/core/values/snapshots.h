@@ -32,6 +32,8 @@ class Snapshots {
     std::set<uint32_t> ranks;  // that have reported
     uint32_t size = 0;         // of the group
   };
+  // What a run continues from, which was written before it: stable, in the scheduler's store, and of no group of the run.
+  explicit Snapshots(comm::Snapshot start);
   // What a former scheduler knew: the stable snapshots, and unfinished ones that are to be kept. Both are in
   // the order of steps.
   Snapshots(std::vector<comm::Snapshot> stable, std::vector<Unfinished> unfinished)
@@ -64,6 +66,11 @@ class Snapshots {
   const std::vector<Unfinished>& unfinished() const { return unfinished_; }
   // The newest stable one; null if there is none yet.
   const comm::Snapshot* newest() const { return stable_.empty() ? nullptr : &stable_.back(); }
+  // Whether one of the stable ones was written by the run itself.
+  bool has_own() const { return !stable_.empty() && stable_.back().epoch != kBeforeRun; }
+  // How many files of what the run continues from are still kept.
+  size_t files_of_start() const;
+  void forget_start();
   uint64_t stable_step() const { return stable_.empty() ? 0 : stable_.back().step; }
   // The newest stable snapshot whose files can all be fetched now; null if there is none.
   const comm::Snapshot* newest_at_hand(const IsThere& is_there) const;
@@ -83,6 +90,8 @@ class Snapshots {
   static constexpr size_t kMostKept = 16;
 
  private:
+  static constexpr uint32_t kBeforeRun = 0;  // groups count from 1
+
   comm::Snapshot* complete_of(uint64_t step);  // stable, or reported by all ranks; null: there is none
   void forget_old();
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "base/experiment/towers.h"
+#include "comm/control/snapshot_tables.h"
 #include "scheduler/plan/makespan.h"
 #include "tests/scheduler/core/core_harness.h"
 
@@ -147,6 +148,42 @@ TEST_F(TasksTest, ALostNodeCostsItsOwnTask) {
   ASSERT_EQ(prepares.size(), 1u);
   EXPECT_EQ(prepares[0].task, 1u);
   EXPECT_EQ(prepares[0].snapshot->step, 40u);
+}
+
+// What a run continues from: a snapshot whose file lies in the store.
+comm::Snapshot start_at(uint64_t step) {
+  return {.step = step, .keep = true, .files = {{"modelet-0.safetensors", {}, 10, {""}}}};
+}
+
+TEST_F(TasksTest, EachTaskContinuesFromItsOwnCheckpoint) {
+  join_all({"a", "b"});
+  msg::SubmitT resumed = submission_of_tasks(2);
+  resumed.resume_tasks.push_back(msg::to_table(comm::Snapshot()));
+  resumed.resume_tasks.push_back(msg::to_table(start_at(30)));
+  const uint64_t run = submit(resumed);
+  const auto at_a = pool.take<msg::PrepareT>("a"), at_b = pool.take<msg::PrepareT>("b");
+  EXPECT_EQ(at_a.at(0).snapshot, nullptr);
+  ASSERT_NE(at_b.at(0).snapshot, nullptr);
+  EXPECT_EQ(msg::snapshot_of(*at_b[0].snapshot), start_at(30));
+  begin_all({"a", "b"});
+  // Nothing is left to do for the one that was at its end, so it writes nothing.
+  pool.receive("b", done(run_of("b"), Outcome::Ok, 30, "", 1));
+  end("a");
+  EXPECT_EQ(pool.run(run).state, RunState::Finished);
+}
+
+TEST_F(TasksTest, ALostTaskReturnsToWhereItContinuedFrom) {
+  join_all({"a", "b"});
+  msg::SubmitT resumed = submission_of_tasks(2);
+  for (const uint64_t step : {20, 30}) resumed.resume_tasks.push_back(msg::to_table(start_at(step)));
+  submit(resumed);
+  begin_all({"a", "b"});
+  lose("b");
+  pool.inbox.clear();
+  join("c");
+  const auto prepares = pool.take<msg::PrepareT>("c");
+  ASSERT_EQ(prepares.size(), 1u);
+  EXPECT_EQ(msg::snapshot_of(*prepares[0].snapshot), start_at(30));
 }
 
 TEST_F(TasksTest, ATaskThatHasBegunGoesBeforeOthersOfItsRun) {
@@ -488,6 +525,9 @@ TEST_F(TasksTest, WhatCannotWorkIsRefused) {
   msg::SubmitT resumed = good;
   resumed.resume_files = std::make_unique<msg::SnapshotT>();
   EXPECT_THAT(refusal(resumed), HasSubstr("--resume"));
+  resumed = good;
+  resumed.resume_tasks.push_back(std::make_unique<msg::SnapshotT>());
+  EXPECT_THAT(refusal(resumed), HasSubstr("not a checkpoint of 2 towers"));
   msg::SubmitT divided = submission(1);
   divided.division = good.division;
   EXPECT_THAT(refusal(divided), HasSubstr("no towers"));
