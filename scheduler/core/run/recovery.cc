@@ -374,7 +374,7 @@ void Run::resend(Pool& pool, const Member& member) const {
     if (auto start = group_.start(id_)) pool.send(node.peer, std::move(*start));
     if (state_ == RunState::Stopping || regroup_) pool.send(node.peer, msg::StopT{{}, id_, epoch()});
   }
-  if (snapshots_.newest() != nullptr)
+  if (snapshots_.has_own())
     pool.send(node.peer, msg::StableT{{}, id_, epoch(), snapshots_.stable_step()});
 }
 
