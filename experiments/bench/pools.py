@@ -203,6 +203,9 @@ class Watcher:
         if self.step() < step:
             sys.exit(f"run {self.run} ended before step {step}: {self.events()[-1:]}")
 
+    def has_ended(self):
+        return self._process.poll() is not None
+
     def end(self, seconds):
         """Waits for the last event of the run. Returns the exit code of the watcher."""
         try:
