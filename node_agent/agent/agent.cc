@@ -225,11 +225,9 @@ void Agent::notify_owner() {
   const uint64_t steps = steps_before_ + (runner_ ? runner_->steps_here() : 0);
   Beat beat{.done = steps - std::exchange(steps_reported_, steps), .registered = core_.is_registered()};
   if (LearnsFrom& from = learns_from_; runner_ && !from.name.empty()) {
-    const Learned all = runner_->learned(), before = std::exchange(from.reported, all);
+    const uint64_t all = runner_->steps_learned(), before = std::exchange(from.reported, all);
     beat.learns_from = from.name;
-    beat.rounds = all.rounds - before.rounds;
-    beat.samples = (all.steps - before.steps) * from.batch;
-    beat.noise = from.noise;
+    beat.samples = (all - before) * from.batch;
     beat.new_group = std::exchange(from.is_new, false);
   }
   if (runner_) {
@@ -322,8 +320,7 @@ void Agent::carry_out(const PrepareJob& action) {
     TrainJob job = job_here(message);
     kept_pool_ = message.pool;
     learns_from_ = {.name = private_name(job.experiment),
-                    .batch = job.experiment.train.batch,
-                    .noise = job.experiment.cluster.noise};
+                    .batch = job.experiment.train.batch};
     if (options_.log != nullptr) options_.log->take(SIZE_MAX);  // what other runs logged
     log_info("run {} '{}', epoch {}: rank {} of {}, {} threads, output in {}", message.run, message.name,
              message.epoch, job.rank, job.size, job.threads, job.out.string());
@@ -420,6 +417,9 @@ TrainJob Agent::job_here(const PrepareT& message) const {
   const auto here = groups_here_.find(private_name(job.experiment));
   const uint64_t groups = std::max(data.use_of(job.experiment).groups, here == groups_here_.end() ? 0 : here->second);
   job.former_groups = static_cast<uint32_t>(std::max<uint64_t>(job.former_groups, groups));
+  job.identity.known = data.known_owners();
+  if (const auto& keys = options_.scheduler.keys) job.identity.own = keys->own;
+  job.before_round = [&data, experiment = job.experiment] { data.charge(experiment); };
   return job;
 }
 

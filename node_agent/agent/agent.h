@@ -122,9 +122,8 @@ class Agent {
   struct LearnsFrom {                   // the present job, or the last one
     std::string name;                   // of private data; empty: it has none
     uint32_t batch = 0;
-    double noise = 0;
     bool is_new = true;     // on_beat does not know of it
-    Learned reported = {};  // to on_beat
+    uint64_t reported = 0;  // steps, to on_beat
   } learns_from_;
   std::map<std::string, uint64_t> groups_here_;  // that were formed to learn from private data of a name
   std::atomic<uint64_t> kept_pool_{0};  // pool of the run whose snapshots are kept

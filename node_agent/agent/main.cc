@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/parallel/idle_thread.h"
 #include "base/system/log.h"
@@ -26,6 +27,7 @@
 #include "node_agent/agent/join.h"
 #include "node_agent/machine/capacity.h"
 #include "node_agent/machine/doctor.h"
+#include "node_agent/owner/learning_ledger.h"
 #include "node_agent/owner/notice/notice_watcher.h"
 #include "node_agent/owner/owner_service.h"
 #include "node_agent/owner/status_text.h"
@@ -189,18 +191,26 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
     tell_manager(notice, beat, scheduler, end.is_near());
   };
   tell(Beat{});
-  options.on_beat = tell;
+  std::error_code failure;  // reported when a file is made there
+  std::filesystem::create_directories(options.work_dir, failure);
+  std::optional<LearningLedger> ledger;
+  if (const std::vector<std::string> names = options.private_data.names(); !names.empty()) {
+    ledger.emplace(owner_socket_path(options.work_dir, options.name).replace_extension("learned"), names);
+    options.private_data.count_in(*ledger);
+  }
+  options.on_beat = [&ledger, tell](const Beat& beat) {
+    if (ledger) ledger->count(beat);
+    tell(beat);
+  };
   if (lending.dedicated) {
     stay(options, nullptr, lending, end);
     return;
   }
-  std::error_code failure;  // reported when the socket is made there
-  std::filesystem::create_directories(options.work_dir, failure);
   OwnerService owner({.name = options.name,
                       .work_dir = options.work_dir,
                       .threads = options.cores,
                       .preferences = preferences,
-                      .private_names = options.private_data.names(),
+                      .ledger = ledger ? &*ledger : nullptr,
                       .bytes_sent = [sending = options.sending] { return sending->total(); },
                       .on_away =
                           [&notice](const std::string& reason) {
@@ -208,11 +218,10 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
                             notice.status("away from the pool: " + reason);
                           }});
   options.throttle = &owner.throttle();
-  options.on_beat = [&owner, tell](const Beat& beat) {
+  options.on_beat = [&owner, count = options.on_beat](const Beat& beat) {
     owner.count(beat);
-    tell(beat);
+    count(beat);
   };
-  options.private_data.count_with([&owner](const std::string& name) { return owner.use_of(name); });
   options.why_suspended = [&owner] { return owner.why_fewer(); };
   const uint64_t most_memory = options.memory_bytes;
   for (bool returns = false; !end.is_near() && owner.wait_until_wanted(end.fd()); returns = true) {
@@ -465,9 +474,6 @@ int main(int argc, char** argv) {
     options.cache.fetch_bytes_per_second = fetch_mib * kMebi;
     const Preferences preferences =
         lending.preferences.empty() ? Preferences{} : read_preferences(lending.preferences);
-    if (lending.dedicated && (preferences.learning.most_rounds > 0 || preferences.learning.budget > 0))
-      throw modelet::UsageError(lending.preferences +
-                                ": private.most_rounds and private.budget need a count of rounds, which --dedicated agents do not keep");
     options.private_data = PrivateData(private_data, preferences.learning);
     // Samples are in this process's memory. It is neither written to a core file nor shown to other programs of the user.
     if (!private_data.empty() && ::prctl(PR_SET_DUMPABLE, 0) != 0)

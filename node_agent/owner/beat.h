@@ -11,12 +11,10 @@ struct Beat {
   uint64_t step = 0;        // of the run
   uint64_t done = 0;        // steps that the agent has done since the last beat
   int nodes = 0;            // of the run
-  // The private data from which the run learns (node_agent/owner/private_data.h); empty: its data is not private. What
-  // was learned of it since the last beat: rounds, with what noise (cluster.noise), and samples with repetition. A new
-  // group has begun to learn from it.
+  // The private data from which the run learns (node_agent/owner/private_data.h); empty: its data is not private. How many
+  // samples were learned of it since the last beat, with repetition. A new group has begun to learn from it.
   std::string learns_from = {};
-  uint64_t rounds = 0, samples = 0;
-  double noise = 0;
+  uint64_t samples = 0;
   bool new_group = false;
   bool registered = false;  // the agent is in the pool: its scheduler knows it, and answers
 };

@@ -5,21 +5,17 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
 #include "base/error.h"
-#include "base/experiment/experiment.h"
 #include "base/system/file.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/text/printable.h"
-#include "node_agent/owner/privacy_loss.h"
 
 namespace modelet::agent {
 namespace {
@@ -59,7 +55,6 @@ OwnerService::OwnerService(OwnerOptions options)
     : options_(std::move(options)),
       // Earlier releases wrote this name.
       request_file_(owner_socket_path(options_.work_dir, options_.name).replace_extension("wish")),
-      learned_file_(std::filesystem::path(request_file_).replace_extension("learned")),
       policy_(options_.preferences, options_.threads),
       allowance_{.threads = options_.threads},
       began_(clock_.now()),
@@ -67,11 +62,9 @@ OwnerService::OwnerService(OwnerOptions options)
       socket_(owner_socket_path(options_.work_dir, options_.name),
               [this](const std::string& request) { return response(request); }) {
   mark_as_guest();
-  for (const std::string& name : options_.private_names) learned_[name];
   {
     const std::lock_guard lock(mutex_);
     restore_request();
-    restore_learned();
     look(std::nullopt);
   }
   thread_ = std::thread([this] { watch(); });
@@ -84,7 +77,6 @@ OwnerService::~OwnerService() {
   }
   changed_.notify_all();
   thread_.join();
-  store_learned();
 }
 
 OwnerService::Attendance::Attendance(OwnerService& service, LeaveCall leave) : service_(service) {
@@ -132,17 +124,7 @@ std::string OwnerService::why_fewer() const {
 void OwnerService::count(const Beat& beat) {
   const std::lock_guard lock(mutex_);
   policy_.set_peers(beat.run != 0 && beat.nodes > 1);
-  const bool is_new = beat.run != 0 && beat.run != std::exchange(last_run_, beat.run);
-  if (is_new) ++runs_;
-  if (!beat.learns_from.empty()) {
-    DataUse& use = learned_[beat.learns_from];
-    if (is_new) ++use.runs;
-    if (beat.new_group) ++use.groups;
-    use.rounds += beat.rounds;
-    use.samples += beat.samples;
-    use.loss += privacy_loss(beat.rounds, beat.noise);
-    is_learned_stored_ = is_learned_stored_ && !is_new && !beat.new_group && beat.rounds == 0 && beat.samples == 0;
-  }
+  if (beat.run != 0 && beat.run != std::exchange(last_run_, beat.run)) ++runs_;
   steps_ += beat.done;
   run_ = beat.run;
   step_ = beat.step;
@@ -153,7 +135,7 @@ void OwnerService::watch() {
   while (!ends_) {
     lock.unlock();
     const auto sample = load_.sample(clock_.now());
-    store_learned();
+    if (options_.ledger != nullptr) options_.ledger->store();
     lock.lock();
     look(sample);
     changed_.wait_for(lock, kLookInterval, [this] { return ends_; });
@@ -243,57 +225,6 @@ void OwnerService::restore_request() {
   apply(request, seconds);
 }
 
-// A disk that is full must not end the service. What could not be written is tried again.
-void OwnerService::store_learned() {
-  std::string text;
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(is_learned_stored_, true)) return;
-    for (const auto& [name, use] : learned_)
-      text += fmt::format("{} {} {} {} {} {}\n", name, use.runs, use.rounds, use.samples, use.groups, use.loss);
-  }
-  try {
-    AtomicFile file(learned_file_);
-    file.write(text);
-    file.commit();
-  } catch (const std::exception& error) {
-    log_warning("what was learned from private data could not be written down: {}", error.what());
-    const std::lock_guard lock(mutex_);
-    is_learned_stored_ = false;
-  }
-}
-
-// Names that the agent does not have now are kept: their data may be back later.
-void OwnerService::restore_learned() {
-  constexpr size_t kMostLearnedBytes = 1 << 20;
-  if (!fs::exists(learned_file_)) return;
-  std::istringstream lines(read_text_file(learned_file_, kMostLearnedBytes));
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string name, loss, rest;
-    DataUse use;
-    bool is_good = !!(words >> name >> use.runs >> use.rounds >> use.samples) && is_private_name(name);
-    if (is_good && !(words >> use.groups >> loss)) {  // of a release without noise
-      is_good = use.groups == 0 && words.eof();
-      use.groups = use.rounds;
-      use.loss = privacy_loss(use.rounds, 0);
-    } else if (is_good) {  // may be inf, which streams do not read
-      const auto [end, error] = std::from_chars(loss.data(), loss.data() + loss.size(), use.loss);
-      is_good = error == std::errc() && end == loss.data() + loss.size() && use.loss >= 0 && !(words >> rest);
-    }
-    if (!is_good)
-      throw Error(learned_file_.string() +
-                  " does not say what was learned from private data; remove it if that does not matter any more");
-    learned_[name] = use;
-  }
-}
-
-DataUse OwnerService::use_of(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = learned_.find(name);
-  return found == learned_.end() ? DataUse{} : found->second;
-}
-
 nlohmann::json OwnerService::status() const {
   const std::lock_guard lock(mutex_);
   const auto state = [this] {
@@ -302,21 +233,6 @@ nlohmann::json OwnerService::status() const {
     if (allowance_.threads == 0) return "suspended";
     return run_ != 0 ? "working" : "free";
   };
-  nlohmann::json learned = nlohmann::json::array();
-  for (const auto& [name, of_name] : learned_) {
-    learned.push_back(
-        {{"name", name}, {"runs", of_name.runs}, {"rounds", of_name.rounds}, {"samples", of_name.samples}});
-    const Learning& rules = options_.preferences.learning;
-    if (rules.most_rounds > 0)
-      learned.back()["rounds_left"] = rules.most_rounds - std::min(rules.most_rounds, of_name.rounds);
-    // Rounds without noise have no epsilon.
-    const double epsilon = epsilon_of(of_name.loss, rules.delta);
-    if (rules.budget == 0 && (of_name.loss == 0 || !std::isfinite(epsilon))) continue;
-    learned.back()["delta"] = rules.delta;
-    learned.back()["epsilon"] = std::isfinite(epsilon) ? nlohmann::json(epsilon) : nlohmann::json();
-    if (rules.budget > 0)
-      learned.back()["epsilon_left"] = std::isfinite(epsilon) ? std::max(0.0, rules.budget - epsilon) : 0.0;
-  }
   return {{"name", options_.name},
           {"state", state()},
           {"reason", allowance_.reason},
@@ -327,7 +243,7 @@ nlohmann::json OwnerService::status() const {
           {"step", step_},
           {"runs", runs_},
           {"steps", steps_},
-          {"private", std::move(learned)},
+          {"private", options_.ledger == nullptr ? nlohmann::json::array() : options_.ledger->status(options_.preferences.learning)},
           {"seconds", clock_.now() - began_},
           {"suspended_seconds", suspended_seconds_},
           {"cpu_seconds", cpu_seconds()},

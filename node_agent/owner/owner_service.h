@@ -3,7 +3,7 @@
 // two things: it can ask the agent to leave, and the agent reports from time to time what it does.
 //
 // A request of the owner holds until another one replaces it, also when the program ends and is started again. It is
-// kept in a file beside the socket. So is what was learned from private data: the file is at most a few seconds old.
+// kept in a file beside the socket.
 //
 // It has two threads, one to measure and one for the socket. Any thread may call the public functions.
 #pragma once
@@ -12,18 +12,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "base/parallel/throttle.h"
 #include "base/system/clock.h"
 #include "node_agent/machine/host_load.h"
 #include "node_agent/owner/beat.h"
-#include "node_agent/owner/data_use.h"
+#include "node_agent/owner/learning_ledger.h"
 #include "node_agent/owner/owner_policy.h"
 #include "node_agent/owner/owner_socket.h"
 
@@ -34,7 +32,7 @@ struct OwnerOptions {
   std::filesystem::path work_dir;
   uint32_t threads = 1;  // what a run uses if nobody else wants the machine
   Preferences preferences;
-  std::vector<std::string> private_names = {};  // of private data
+  LearningLedger* ledger = nullptr;  // of private data; it must outlive the service. Null: there is none
   std::function<uint64_t()> bytes_sent = [] { return 0; };  // sent to other agents so far
   // Called by wait_until_wanted() when it begins to wait.
   std::function<void(const std::string& reason)> on_away = [](const std::string&) {};
@@ -73,7 +71,6 @@ class OwnerService {
 
   void count(const Beat& beat);
   nlohmann::json status() const;
-  DataUse use_of(const std::string& name) const;  // of private data of this name, by all runs
   // Why a run has not all threads; empty: it has.
   std::string why_fewer() const;
 
@@ -84,11 +81,9 @@ class OwnerService {
   void apply(const std::string& request, std::optional<double> seconds);
   void store_request(const std::string& request, std::optional<double> seconds) const;
   void restore_request();
-  void store_learned();
-  void restore_learned();
 
   const OwnerOptions options_;
-  const std::filesystem::path request_file_, learned_file_;
+  const std::filesystem::path request_file_;
   SteadyClock clock_;
   Throttle throttle_;
 
@@ -101,8 +96,6 @@ class OwnerService {
   LeaveCall leave_;  // null: there is no agent, or it was already asked
   bool attends_ = false, asked_to_leave_ = false;
   uint64_t run_ = 0, step_ = 0, runs_ = 0, steps_ = 0;
-  std::map<std::string, DataUse> learned_;  // from private data, by name
-  bool is_learned_stored_ = true;
   uint64_t last_run_ = 0;  // a run that is grouped anew is the same run
   const double began_;
   double suspended_seconds_ = 0, last_look_;

@@ -12,6 +12,7 @@
 #include "base/text/printable.h"
 #include "base/text/suggest.h"
 #include "base/text/toml.h"
+#include "comm/security/keys.h"
 
 namespace modelet::agent {
 namespace {
@@ -82,6 +83,13 @@ Read words(std::vector<std::string>& target) {
   };
 }
 
+Read keys_of_agents(std::vector<std::string>& target) {
+  return [&target](const toml::node& node, const std::string& place) {
+    words(target)(node, place);
+    for (std::string& key : target) key = comm::parse_key(key, place);
+  };
+}
+
 void read_table(const toml::table& table, const std::map<std::string, Read>& keys,
                 const std::string& origin) {
   std::vector<std::string> known;
@@ -112,6 +120,7 @@ Preferences parse_preferences(std::string_view text, const std::string& origin) 
   };
   const std::map<std::string, Read> of_private = {
       {"submitters", words(result.learning.submitters)},
+      {"owners", keys_of_agents(result.learning.owners)},
       {"least_owners", whole(result.learning.least_owners, 1024)},
       {"most_rounds", whole(result.learning.most_rounds, 1e15)},
       {"budget", number(result.learning.budget, 0, 1e6)},

@@ -34,6 +34,8 @@ struct BackOff {
 // Which runs may learn from private data (node_agent/owner/private_data.h).
 struct Learning {
   std::vector<std::string> submitters;  // names of the keys that may submit them; empty: any
+  // Public keys of the agents with which this one may sum; empty: any. Only these can then be in a sum, each once.
+  std::vector<std::string> owners = {};
   // Fewest owners in a sum. Of a sum of two, each can tell what the other one gave.
   uint32_t least_owners = 3;
   uint64_t most_rounds = 0;  // of all runs together; 0: no limit

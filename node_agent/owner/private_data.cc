@@ -46,6 +46,8 @@ std::filesystem::path PrivateData::file_for(const Experiment& experiment, const 
   const Experiment::Cluster& cluster = experiment.cluster;
   if (cluster.privacy == Privacy::kRows && !rules_.rows)
     refuse("cluster.privacy must be sums");
+  if (cluster.privacy == Privacy::kRows && !rules_.owners.empty())
+    refuse("it names the agents with which it sums, who prove who they are only with cluster.privacy = sums");
   // Also of the smallest sum to which the run may come, so that it is refused before it has learned anything.
   std::pair<std::string, uint32_t> fewest = {"replicas", cluster.replicas};
   for (const auto& [key, count] : {std::pair("least_owners", cluster.least_owners), {"owners_per_round", cluster.owners_per_round}})
@@ -53,7 +55,7 @@ std::filesystem::path PrivateData::file_for(const Experiment& experiment, const 
   if (fewest.second < rules_.least_owners)
     refuse(fmt::format("a sum must be of at least {} owners, and cluster.{} is {}", rules_.least_owners, fewest.first,
                        fewest.second));
-  const DataUse before = use_(name);
+  const DataUse before = use_of(experiment);
   if (rules_.most_rounds > 0) {
     const uint64_t allowed = rules_.most_rounds - std::min(before.rounds, rules_.most_rounds);
     if (rounds(allowed) > allowed)
@@ -61,6 +63,14 @@ std::filesystem::path PrivateData::file_for(const Experiment& experiment, const 
   }
   if (rules_.budget > 0) require_budget(cluster.noise, before, rounds, refuse);
   return found->second;
+}
+
+DataUse PrivateData::use_of(const Experiment& experiment) const {
+  return ledger_ == nullptr ? DataUse{} : ledger_->use_of(private_name(experiment));
+}
+
+void PrivateData::charge(const Experiment& experiment) const {
+  if (ledger_ != nullptr) ledger_->charge(private_name(experiment), experiment.cluster.noise);
 }
 
 // A stop may cost one round more than was planned.

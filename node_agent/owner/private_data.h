@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/experiment/experiment.h"
-#include "node_agent/owner/data_use.h"
+#include "node_agent/owner/learning_ledger.h"
 #include "node_agent/owner/preferences.h"
 
 namespace modelet::agent {
@@ -31,9 +31,14 @@ class PrivateData {
   // not let this run learn from it: one that the key `learner` submitted (empty: the pool has no keys).
   std::filesystem::path file_for(const Experiment& experiment, const std::string& learner, const Rounds& rounds) const;
 
-  // Says what all runs have learned from the data of a name. Without it, nothing.
-  void count_with(std::function<DataUse(const std::string& name)> use) { use_ = std::move(use); }
-  DataUse use_of(const Experiment& experiment) const { return use_(private_name(experiment)); }
+  // The public keys of the agents with which this one may sum; empty: any.
+  const std::vector<std::string>& known_owners() const { return rules_.owners; }
+
+  // Counts what runs learn; it must outlive this object. Without it, nothing is counted.
+  void count_in(LearningLedger& ledger) { ledger_ = &ledger; }
+  DataUse use_of(const Experiment& experiment) const;
+  // Before a round of a run, as LearningLedger::charge.
+  void charge(const Experiment& experiment) const;
 
  private:
   template <class Refuse>
@@ -41,7 +46,7 @@ class PrivateData {
 
   std::map<std::string, std::filesystem::path> files_;
   Learning rules_;
-  std::function<DataUse(const std::string& name)> use_ = [](const std::string&) { return DataUse{}; };
+  LearningLedger* ledger_ = nullptr;
 };
 
 }  // namespace modelet::agent

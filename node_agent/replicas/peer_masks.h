@@ -6,6 +6,11 @@
 // honest one, sees uniformly random numbers. Keys are made for one group and kept in memory only. A group that is
 // formed again has new ones, so no number is used twice.
 //
+// In a pool with keys the key of a pair also depends on the keys of the two agents (comm/security/keys.h). So masks cancel
+// only if each peer has the secret key of the agent that it says it is: neither the scheduler, which passes on the keys of
+// data sockets, nor whoever else stands between two peers can pose as one of them. An owner may name the agents with which
+// it sums (PeerIdentity::known).
+//
 // There are no shares of keys for peers that drop out: a group that loses a rank does not finish the sum. It is
 // formed again, and repeats it (docs/decisions/0037-private-data.md). A sum may be over some of the peers: these use only
 // what they have agreed on with each other.
@@ -15,19 +20,28 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/collectives/group.h"
+#include "comm/security/keys.h"
+#include "node_agent/replicas/participants.h"
 
 namespace modelet::agent {
 
-using ReplicaSet = std::vector<uint8_t>;  // [replicas] 1 if the replica is in the set, else 0
+// Who a peer is.
+struct PeerIdentity {
+  std::optional<comm::KeyPair> own = {};  // none: the pool has no keys
+  std::vector<std::string> known = {};    // public keys: each peer must have another one of these; empty: any
+};
 
 class PeerMasks {
  public:
-  // All peers must make one at the same time. Throws PeerError if one is missing, FormatError if one gives no key.
-  PeerMasks(comm::Group& peers, comm::Tag tag);
+  // All peers must make one at the same time. Throws PeerError if one is missing, FormatError if one gives no key, UsageError
+  // if one is not known.
+  PeerMasks(comm::Group& peers, comm::Tag tag, const PeerIdentity& identity = {});
   PeerMasks(const PeerMasks&) = delete;
   PeerMasks& operator=(const PeerMasks&) = delete;
   ~PeerMasks();

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/rng.h"
 #include "comm/collectives/gather_numbers.h"
 
 namespace modelet::agent {
@@ -107,20 +106,6 @@ void RankGrid::share_weights(uint64_t step, uint64_t mine, uint64_t most) {
   round_weights_ = weights_;
 }
 
-// The first `count` of a random order (Fisher, Yates).
-ReplicaSet participants_of_round(uint64_t seed, uint64_t step, size_t replicas, size_t count) {
-  if (count == 0 || count >= replicas) return ReplicaSet(replicas, 1);
-  std::vector<size_t> order(replicas);
-  std::iota(order.begin(), order.end(), size_t{0});
-  Rng rng(seed, {kStreamOwners, step});
-  ReplicaSet set(replicas, 0);
-  for (size_t i = 0; i < count; ++i) {
-    std::swap(order[i], order[i + rng.below(static_cast<uint32_t>(replicas - i))]);
-    set[order[i]] = 1;
-  }
-  return set;
-}
-
 void RankGrid::draw_participants(uint64_t seed, uint64_t step, size_t count) {
   participants_ = participants_of_round(seed, step, replicas_, count);
   round_weights_ = weights_;
@@ -128,8 +113,8 @@ void RankGrid::draw_participants(uint64_t seed, uint64_t step, size_t count) {
     if (participants_[replica] == 0) round_weights_[replica] = 0;
 }
 
-void RankGrid::agree_on_masks(uint64_t step) {
-  if (replicas_ > 1) masks_.emplace(peers(), peer_tags(step));
+void RankGrid::agree_on_masks(uint64_t step, const PeerIdentity& identity) {
+  if (replicas_ > 1) masks_.emplace(peers(), peer_tags(step), identity);
 }
 
 float RankGrid::share_of(const std::vector<float>& weights) const {

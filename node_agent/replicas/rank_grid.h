@@ -16,12 +16,10 @@
 #include <vector>
 
 #include "comm/collectives/group.h"
+#include "node_agent/replicas/participants.h"
 #include "node_agent/replicas/peer_masks.h"
 
 namespace modelet::agent {
-
-// Which of `replicas` take part in the round that begins after `step`, if so many do (0: all).
-ReplicaSet participants_of_round(uint64_t seed, uint64_t step, size_t replicas, size_t count);
 
 class RankGrid {
  public:
@@ -50,9 +48,9 @@ class RankGrid {
 
   // All ranks must call these at the same time, before any mean. share_weights(): from now on a replica weighs `mine`
   // (the same on all its ranks, at least 1) in means, relative to the others; what a replica says counts up to `most`
-  // (0: no limit). agree_on_masks(): sums are masked.
+  // (0: no limit). agree_on_masks(): sums are masked, with peers that are who they say.
   void share_weights(uint64_t step, uint64_t mine, uint64_t most = 0);
-  void agree_on_masks(uint64_t step);
+  void agree_on_masks(uint64_t step, const PeerIdentity& identity = {});
   size_t replica_index() const { return replicas_ == 1 ? 0 : static_cast<size_t>(grid_->column->rank()); }
 
   // Who takes part in the round that begins after `step`: `count` replicas, drawn anew for each round, by all in the same

@@ -40,8 +40,8 @@ class Trainer {
   // them reports what it has traced, as events "trace". Any thread.
   void request_trace(uint32_t steps) { outside_.trace_steps = steps; }
   uint64_t step() const { return outside_.step; }  // steps completed; any thread
-  // How often this rank has learned from its samples: not in rounds in which it takes no part. Any thread.
-  Learned learned() const { return {outside_.rounds_learned, outside_.steps_learned}; }
+  // Steps in which this rank has learned from its samples: not those of rounds in which it takes no part. Any thread.
+  uint64_t steps_learned() const { return outside_.steps_learned; }
   // Bytes of this rank's modelets, of the buffers for synchronising replicas, and of labels.
   uint64_t memory_bytes() const { return outside_.memory_bytes; }
 
@@ -54,7 +54,7 @@ class Trainer {
   // What other threads set and read.
   struct Outside {
     std::atomic<bool> stop_requested{false};
-    std::atomic<uint64_t> step{0}, memory_bytes{0}, steps_learned{0}, rounds_learned{0};
+    std::atomic<uint64_t> step{0}, memory_bytes{0}, steps_learned{0};
     std::atomic<uint32_t> trace_steps{0};  // that are requested and not begun
   };
 

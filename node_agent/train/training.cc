@@ -173,12 +173,13 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
   }
 }
 
-// An owner that claims more samples than the rule allows weighs no more for it.
+// An owner that claims more samples than the rule allows weighs no more for it. Those that are not known are not told how
+// many samples there are.
 void Trainer::Training::weigh_owners(RankGrid& grid) const {
   const uint64_t most = job_.experiment.cluster.most_samples;
   const uint64_t samples = std::max<uint64_t>(1, data_.training_rows().size());
+  if (sends_sums(job_.experiment)) grid.agree_on_masks(step_, job_.identity);
   grid.share_weights(step_, most == 0 ? samples : std::min(samples, most), most);
-  if (sends_sums(job_.experiment)) grid.agree_on_masks(step_);
 }
 
 // Who does the steps that follow, up to the next synchronisation.
@@ -280,13 +281,12 @@ void Trainer::Training::report_trace(Session& session) const {
   }
 }
 
-// The other replicas learn of a replica's wish to stop when they synchronise. A round counts before anything of it is
-// sent.
+// The other replicas learn of a replica's wish to stop when they synchronise.
 bool Trainer::Training::synchronise(Session& session, bool stop) {
   stop_requested_ |= stop;
   const Schedule::Sync kind = schedule_.sync_after(step_);
   if (kind == Schedule::Sync::kNone) return false;
-  if (session.grid.takes_part()) ++outside_.rounds_learned;
+  if (session.grid.takes_part() && job_.before_round) job_.before_round();
   bool all_stop = stop_requested_;
   if (kind == Schedule::Sync::kAverage) all_stop = sync_->average(session.grid, step_, all_stop);
   if (kind == Schedule::Sync::kExact || all_stop)  // for the checkpoint

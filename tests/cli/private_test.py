@@ -5,6 +5,7 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import unittest
@@ -129,6 +130,49 @@ class Tap:
             each.close()
 
 
+class Wire:
+    """Keeps the payload of all TCP segments on the machine's own network, a connection after the other. Needs root."""
+
+    SO_RCVBUFFORCE = 33  # which Python does not know
+
+    def __init__(self):
+        every_protocol = 3  # ETH_P_ALL
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(every_protocol))
+        self._socket.setsockopt(socket.SOL_SOCKET, self.SO_RCVBUFFORCE, 1 << 28)  # 256 MB: nothing must be lost
+        self._socket.bind(("lo", every_protocol))
+        self._flows = {}  # (sender, receiver) -> sequence number -> payload
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self):
+        tcp = 6
+        while True:
+            try:
+                packet, address = self._socket.recvfrom(1 << 17)
+            except OSError:
+                return
+            if address[2] == socket.PACKET_OUTGOING or packet[0] >> 4 != 4 or packet[9] != tcp:  # each is seen twice
+                continue
+            segment = packet[4 * (packet[0] & 15):int.from_bytes(packet[2:4], "big") or len(packet)]
+            payload = segment[4 * (segment[12] >> 4):]
+            if payload:
+                self._flows.setdefault((packet[12:20], segment[:4]), {})[int.from_bytes(segment[4:8], "big")] = payload
+
+    def close(self):
+        self._socket.close()
+
+    def everything(self):
+        return b"\n".join(b"".join(payload for _, payload in sorted(flow.items())) for flow in list(self._flows.values()))
+
+
+def traces_of(sample):
+    """What a line of XMC text is in a machine's memory: its labels and the numbers of its features, and the features' values."""
+    labels, *features = sample.split()
+    ids, values = zip(*(feature.split(":") for feature in features))
+    numbers = [[int(label) for label in labels.split(",")], [int(number) for number in ids]]
+    traces = [struct.pack(f"<{len(row)}{size}", *row) for row in numbers if len(row) >= 4 for size in ("H", "I", "Q")]
+    return [*traces, struct.pack(f"<{len(values)}f", *map(float, values)), sample.encode(), " ".join(features).encode()]
+
+
 class Pool(PoolTest):
     @property
     def scheduler_arguments(self):
@@ -193,6 +237,51 @@ class Pool(PoolTest):
             self.assertGreater(len(pieces), 5)
             for piece in pieces:
                 self.assertNotIn(piece, content)
+
+    def test_no_sample_is_on_the_wire_or_on_another_disk(self):
+        """The pool has no keys, so the wire shows whatever agents and scheduler say, also to each other."""
+        if os.geteuid() != 0:
+            self.skipTest("only root may listen to the network")
+        wire = Wire()
+        self.addCleanup(wire.close)
+        for number in range(OWNERS):
+            self.owner(number)
+        run = self.submit_private("--set", "train.epochs=2", "--set", "data.validation=0.1", "--set", "cluster.snapshot_every=10")
+        self.assert_finishes(run)
+        kept = {file: file.read_bytes() for file in sorted(self.pool.rglob("*")) if file.is_file() and file.name != "notes.txt"}
+        self.assertGreater(sum(b"F32" in data for data in kept.values()), OWNERS, "there are weights on the disks, so the test can fail")
+        outside = wire.everything() + b"".join(kept.values())
+        self.assertGreater(len(wire.everything()), OWNERS * 20 * 4 * 400 * 16, "twenty rounds of all rows of the first layer are there, too")
+        samples = [line for file in self.files for line in file.read_text().splitlines()[1:60]]
+        here = b"".join(file.read_bytes() for file in (self.folder / "cache").iterdir() if file.name.startswith("notes"))
+        found = 0
+        for sample in samples:
+            for trace in traces_of(sample):
+                found += trace in here
+                self.assertNotIn(trace, outside, f"a part of the sample '{sample}'")
+        self.assertGreater(found, len(samples), "the machine itself has its samples in such a form, so the test can fail")
+
+    def test_dedicated_agents_count_as_well(self):
+        preferences = self.pool / "preferences.toml"
+        preferences.write_text("[private]\nmost_rounds = 6\n")
+        agents = [self.owner(number, None, "--preferences", preferences) for number in range(OWNERS)]
+        self.assert_finishes(self.submit_private("--set", "train.epochs=1"))  # 17 steps in rounds of 4
+        agents[0].kill_all()
+        (known,) = self.pool.rglob("*owner-0.learned")
+        self.assertRegex(known.read_text(), r"^clinic \d+ 5 ", "each round is written down before it takes place")
+        self.start("modelet-agent", "--config", self.pool / "owner-0.toml", "--private", f"clinic={self.pool / 'whereabouts-0/notes.txt'}",
+                   "--preferences", preferences)
+        wait_until(lambda: "owner-0" in {node["name"] for node in self.present_nodes() if node["state"] == "free"}, self.nodes)
+        self.assertIn("more rounds than are left: 1 of 6", self.wait_for_end(self.submit_private("--wait", "--set", "train.epochs=1"))["detail"])
+
+    def test_an_owner_sums_with_those_it_knows(self):
+        preferences = self.pool / "preferences.toml"
+        preferences.write_text(f'[private]\nowners = ["{"ab" * 32}"]\n')
+        for number in range(OWNERS):
+            self.owner(number, None, *(("--preferences", preferences) if number == 1 else ()))
+        status = self.wait_for_end(self.submit_private())
+        self.assertEqual(status["state"], "failed")
+        self.assertIn("this pool has no keys by which they could prove who they are; nothing was sent", status["detail"])
 
     def test_an_error_says_nothing_of_the_data(self):
         broken = self.pool / "broken.txt"

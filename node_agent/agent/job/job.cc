@@ -29,7 +29,7 @@ class TrainingJob final : public Job {
   void request_stop() override { trainer_.request_stop(); }
   void request_trace(uint32_t steps) override { trainer_.request_trace(steps); }
   uint64_t step() const override { return trainer_.step(); }
-  Learned learned() const override { return trainer_.learned(); }
+  uint64_t steps_learned() const override { return trainer_.steps_learned(); }
   uint64_t memory_bytes() const override { return trainer_.memory_bytes(); }
 
  private:

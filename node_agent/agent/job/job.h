@@ -2,7 +2,7 @@
 // can give the agent a job that fails, hangs or ends at will.
 //
 // Threads: prepare() and run() are called on the job's own thread; any thread may call request_stop(),
-// request_trace(), step() and learned().
+// request_trace(), step() and steps_learned().
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Job {
   virtual void request_stop() = 0;
   virtual void request_trace(uint32_t /*steps*/) {}  // as Trainer::request_trace
   virtual uint64_t step() const = 0;
-  virtual Learned learned() const { return {}; }  // as Trainer::learned
+  virtual uint64_t steps_learned() const { return 0; }  // as Trainer::steps_learned
   virtual uint64_t memory_bytes() const = 0;
 };
 

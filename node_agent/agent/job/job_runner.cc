@@ -69,9 +69,9 @@ uint64_t JobRunner::steps_here() const {
   return group_ != nullptr ? job_->step() - first_step_ : steps_done_;
 }
 
-Learned JobRunner::learned() const {
+uint64_t JobRunner::steps_learned() const {
   const std::lock_guard lock(mutex_);
-  return group_ != nullptr ? job_->learned() : learned_;
+  return group_ != nullptr ? job_->steps_learned() : steps_learned_;
 }
 
 void JobRunner::start(std::vector<comm::Peer> ranks) {
@@ -258,7 +258,7 @@ void JobRunner::leave_group() {
   const std::lock_guard lock(mutex_);
   group_ = nullptr;
   steps_done_ = job_->step() - first_step_;
-  learned_ = job_->learned();
+  steps_learned_ = job_->steps_learned();
 }
 
 }  // namespace modelet::agent

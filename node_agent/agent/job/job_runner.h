@@ -48,7 +48,7 @@ class JobRunner {
   uint64_t step() const;
   // Steps that this job has done. Those before the checkpoint that it goes on from do not count.
   uint64_t steps_here() const;
-  Learned learned() const;  // as Trainer::learned
+  uint64_t steps_learned() const;  // as Trainer::steps_learned
   void start(std::vector<comm::Peer> ranks);  // call it when the group is complete
   void request_stop();                        // after the current step, with a checkpoint
   void request_trace(uint32_t steps);         // as Trainer::request_trace; nothing before it runs
@@ -87,7 +87,7 @@ class JobRunner {
   comm::Group* group_ = nullptr;  // while the job runs in it
   uint64_t first_step_ = 0;       // of the job when it entered the group
   uint64_t steps_done_ = 0;       // in the group that it has left
-  Learned learned_;               // there
+  uint64_t steps_learned_ = 0;    // there
   std::thread thread_;
 };
 

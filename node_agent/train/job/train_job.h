@@ -12,6 +12,7 @@
 
 #include "base/experiment/experiment.h"
 #include "base/parallel/throttle.h"
+#include "node_agent/replicas/peer_masks.h"
 #include "node_agent/step/exchange/sharding.h"
 #include "shard/data/store/csr.h"
 
@@ -58,6 +59,10 @@ struct TrainJob {
   // How often the group of the run was formed before. Private samples are then drawn anew. Were steps repeated with the
   // same samples, a sum with an owner and one without it would differ by just what this owner gave.
   uint32_t former_groups = 0;
+  PeerIdentity identity;  // of this rank, for masked sums
+  // Called on the training thread before anything of a round is sent to which this rank gives its part. If it throws, the
+  // run ends, and nothing was sent. No function: nobody counts.
+  std::function<void()> before_round = {};
   // The run is a task of a run of towers (base/experiment/towers.h), which has so many; the file divides the labels
   // among them.
   struct Tower {
@@ -78,11 +83,6 @@ struct TrainJob {
   int replicas() const { return static_cast<int>(experiment.cluster.replicas); }
   int ranks() const { return size / replicas(); }  // ranks of a replica
   int replica() const { return rank / ranks(); }   // this rank's replica
-};
-
-// What a rank has learned in this process: steps, and synchronisations of replicas to which it gave its part.
-struct Learned {
-  uint64_t rounds = 0, steps = 0;
 };
 
 // Which modelets each rank of the job's replica holds. Throws UsageError if that many nodes cannot form

@@ -150,79 +150,15 @@ TEST_F(OwnerServiceTest, CountsRunsAndSteps) {
 }
 
 TEST_F(OwnerServiceTest, SaysWhatWasLearnedFromPrivateData) {
+  EXPECT_EQ(OwnerService(options()).status()["private"], json::array());
+  LearningLedger ledger(folder_ / "a.learned", {"clinic"});
+  ledger.charge("clinic", 0);
   OwnerOptions with_data = options();
-  with_data.private_names = {"clinic", "ward"};
-  OwnerService service(std::move(with_data));
-  EXPECT_EQ(ask("status")["private"][0], nlohmann::json::parse(R"({"name":"clinic","runs":0,"rounds":0,"samples":0})"));
-  service.count({.run = 5, .done = 8, .learns_from = "clinic", .rounds = 2, .samples = 800});
-  service.count({.run = 5, .done = 4, .learns_from = "clinic", .rounds = 1, .samples = 400});
-  service.count({.run = 6, .done = 4});
-  service.count({.run = 7, .done = 4, .learns_from = "clinic", .rounds = 1, .samples = 400});
-  const nlohmann::json status = ask("status");
-  EXPECT_EQ(status["private"][0], nlohmann::json::parse(R"({"name":"clinic","runs":2,"rounds":4,"samples":1600})"));
-  EXPECT_EQ(status["private"][1]["runs"], 0);
-  EXPECT_THAT(status_text(status), HasSubstr("private data 'clinic': 2 runs have learned from it, 4 rounds"));
-}
-
-TEST_F(OwnerServiceTest, KnowsAfterItsEndWhatWasLearned) {
-  OwnerOptions with_data = options();
-  with_data.private_names = {"clinic"};
-  with_data.preferences.learning.most_rounds = 10;
-  {
-    OwnerService service(with_data);
-    EXPECT_EQ(ask("status")["private"][0]["rounds_left"], 10);
-    service.count({.run = 5, .done = 8, .learns_from = "clinic", .rounds = 2, .samples = 800});
-  }
-  {
-    OwnerService service(with_data);
-    service.count({.run = 6, .done = 4, .learns_from = "clinic", .rounds = 1, .samples = 400});
-    const nlohmann::json status = ask("status");
-    EXPECT_EQ(status["private"][0], nlohmann::json::parse(
-                                        R"({"name":"clinic","runs":2,"rounds":3,"rounds_left":7,"samples":1200})"));
-    EXPECT_THAT(status_text(status), HasSubstr("3 rounds (7 are left)"));
-    EXPECT_EQ(service.use_of("clinic").rounds, 3u);
-    EXPECT_EQ(service.use_of("ward").rounds, 0u);
-  }
-  for (const char* const wrong : {"clinic 2 many\n", "clinic 1 2 3 x\n", "clinic 1 2 3 4\n", "clinic 1 2 3 4 5 6\n", "clinic 1 2 3 4 -1\n"}) {
-    std::ofstream(folder_ / "agent-a.learned") << wrong;
-    EXPECT_THAT(error_of([&] { OwnerService{with_data}; }), HasSubstr("a.learned")) << wrong;
-  }
-}
-
-TEST_F(OwnerServiceTest, KnowsAfterItsEndHowMuchOfTheBudgetIsSpent) {
-  OwnerOptions with_data = options();
-  with_data.private_names = {"clinic"};
-  with_data.preferences.learning.budget = 8;
-  const auto budget = [&] {
-    const nlohmann::json all = ask("status");
-    return std::pair(all["private"][0], status_text(all));
-  };
-  {
-    OwnerService service(with_data);
-    EXPECT_EQ(budget().first["epsilon"], 0);
-    EXPECT_EQ(budget().first["epsilon_left"], 8);
-    service.count({.run = 5, .done = 8, .learns_from = "clinic", .rounds = 3, .samples = 8, .noise = 2, .new_group = true});
-    service.count({.run = 5, .done = 8, .learns_from = "clinic", .rounds = 1, .samples = 8, .noise = 2});
-  }
-  {
-    OwnerService service(with_data);
-    const auto [clinic, text] = budget();
-    EXPECT_NEAR(clinic["epsilon"].get<double>(), 4.37717810, 1e-7) << "four rounds with noise 2 are one with noise 1";
-    EXPECT_NEAR(clinic["epsilon_left"].get<double>(), 8 - 4.37717810, 1e-7);
-    EXPECT_THAT(text, HasSubstr("epsilon 4.38 at delta 1e-05 (3.62 is left)"));
-    EXPECT_EQ(service.use_of("clinic").groups, 1u);
-    service.count({.run = 6, .done = 8, .learns_from = "clinic", .rounds = 1, .samples = 8});  // without noise
-  }
-  {
-    OwnerService service(with_data);
-    EXPECT_TRUE(budget().first["epsilon"].is_null());
-    EXPECT_EQ(budget().first["epsilon_left"], 0);
-    EXPECT_THAT(budget().second, HasSubstr("epsilon without bound"));
-  }
-  // As an earlier release wrote it, which knew no noise.
-  std::ofstream(folder_ / "agent-a.learned") << "clinic 1 2 3\n";
-  OwnerService service(with_data);
-  EXPECT_TRUE(budget().first["epsilon"].is_null());
+  with_data.ledger = &ledger;
+  with_data.preferences.learning.most_rounds = 5;
+  const OwnerService service(std::move(with_data));
+  EXPECT_EQ(ask("status")["private"][0], json::parse(R"({"name":"clinic","runs":0,"rounds":1,"rounds_left":4,"samples":0})"));
+  EXPECT_THAT(status_text(service.status()), HasSubstr("1 rounds (4 are left)"));
 }
 
 TEST_F(OwnerServiceTest, WhatItDoesNotUnderstandChangesNothing) {

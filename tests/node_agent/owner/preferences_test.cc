@@ -78,6 +78,10 @@ TEST(Preferences, WhoMayLearnFromPrivateData) {
   const Learning given =
       parse_preferences("[private]\nsubmitters = [\"alice\", \"bob\"]\nleast_owners = 5\nmost_rounds = 700\nbudget = 8\ndelta = 1e-6\nrows = true", "p.toml").learning;
   EXPECT_THAT(given.submitters, testing::ElementsAre("alice", "bob"));
+  EXPECT_TRUE(given.owners.empty());
+  const std::string key(64, 'A');
+  EXPECT_THAT(parse_preferences("[private]\nowners = [\"" + key + "\"]", "p.toml").learning.owners,
+              testing::ElementsAre(std::string(64, 'a')));
   EXPECT_EQ(given.least_owners, 5u);
   EXPECT_EQ(none.most_rounds, 0u);
   EXPECT_EQ(given.most_rounds, 700u);
@@ -87,7 +91,7 @@ TEST(Preferences, WhoMayLearnFromPrivateData) {
   EXPECT_EQ(given.delta, 1e-6);
   EXPECT_THAT(preferences_error("[private]\ndelta = 0"), HasSubstr("from 1e-15 to 0.1"));
   EXPECT_TRUE(given.rows);
-  for (const char* text : {"submitters = \"alice\"", "submitters = [1]", "submitters = [\"\"]"})
+  for (const char* text : {"submitters = \"alice\"", "submitters = [1]", "submitters = [\"\"]", "owners = [1]"})
     EXPECT_THAT(preferences_error("[private]\n" + std::string(text)), HasSubstr("list of names"));
   EXPECT_THAT(preferences_error("[private]\nrows = 1"), HasSubstr("true or false"));
   EXPECT_THAT(preferences_error("private = 1"), HasSubstr("write [private]"));

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/system/file.h"
-#include "node_agent/owner/privacy_loss.h"
+#include "node_agent/owner/learning_ledger.h"
 #include "tests/error_of.h"
 
 namespace modelet::agent {
@@ -62,6 +62,15 @@ TEST_F(PrivateDataTest, TheOwnerDecidesWhoLearns) {
   EXPECT_THAT(refusal({}), HasSubstr("this node has no private data 'other'"));
 }
 
+// Who they are they prove with their masks.
+TEST_F(PrivateDataTest, KnownOwnersNeedMaskedSums) {
+  const Learning known{.owners = {std::string(64, 'a')}, .rows = true};
+  EXPECT_EQ(data(known).file_for(experiment_, "alice", rounds(5)), file_);
+  EXPECT_THAT(data(known).known_owners(), ElementsAre(std::string(64, 'a')));
+  experiment_.cluster.privacy = Privacy::kRows;
+  EXPECT_THAT(refusal(known), HasSubstr("only with cluster.privacy = sums"));
+}
+
 TEST_F(PrivateDataTest, OfAShareOfTheOwners) {
   experiment_.cluster.replicas = 5;
   experiment_.cluster.owners_per_round = 3;
@@ -74,13 +83,14 @@ TEST_F(PrivateDataTest, TheRoundsAreCounted) {
   EXPECT_EQ(data({.most_rounds = 5}).file_for(experiment_, "alice", rounds(5)), file_);
   EXPECT_THAT(refusal({.most_rounds = 4}), HasSubstr("it would learn in more rounds than are left: 4 of 4"));
   PrivateData counted = data({.most_rounds = 6});
-  uint64_t learned = 0;
-  counted.count_with([&](const std::string& name) { return DataUse{.rounds = name == "clinic" ? learned : 100}; });
+  LearningLedger ledger(folder_.path() / "learned", {});
+  counted.count_in(ledger);
+  for (int i = 0; i < 100; ++i) ledger.charge("other", 0);
   EXPECT_EQ(counted.file_for(experiment_, "alice", rounds(5)), file_);
-  learned = 3;
+  for (int i = 0; i < 3; ++i) counted.charge(experiment_);
   EXPECT_THAT(error_of([&] { counted.file_for(experiment_, "alice", rounds(5)); }), HasSubstr("left: 3 of 6"));
   EXPECT_EQ(counted.file_for(experiment_, "alice", rounds(3)), file_) << "the rest of a run";
-  learned = 100;
+  for (int i = 0; i < 97; ++i) counted.charge(experiment_);
   EXPECT_THAT(error_of([&] { counted.file_for(experiment_, "alice", rounds(1)); }), HasSubstr("left: 0 of 6"));
 }
 
@@ -90,15 +100,17 @@ TEST_F(PrivateDataTest, ThePrivacyBudget) {
   EXPECT_THAT(refusal(rules), HasSubstr("epsilon 9.8, so cluster.noise must be above 0"));
   experiment_.cluster.noise = 2;
   PrivateData counted = data(rules);
-  DataUse before;
-  counted.count_with([&](const std::string&) { return before; });
+  LearningLedger ledger(folder_.path() / "learned", {});
+  counted.count_in(ledger);
   const auto refused = [&](uint64_t more) { return error_of([&] { counted.file_for(experiment_, "alice", rounds(more)); }); };
   EXPECT_EQ(refused(14), "no error") << "and one for a stop";
   EXPECT_THAT(refused(15), HasSubstr("0 is spent, and what is left is enough for 15 rounds"));
-  before.loss = 10.0 / 4;
+  for (int i = 0; i < 10; ++i) counted.charge(experiment_);
   EXPECT_EQ(refused(4), "no error");
   EXPECT_THAT(refused(5), HasSubstr("7.51 is spent, and what is left is enough for 5 rounds"));
-  before.loss = privacy_loss(1, 0);
+  experiment_.cluster.noise = 0;
+  counted.charge(experiment_);
+  experiment_.cluster.noise = 2;
   EXPECT_THAT(refused(1), HasSubstr("inf is spent, and what is left is enough for 0 rounds"));
 }
 

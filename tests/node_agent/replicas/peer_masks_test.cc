@@ -1,6 +1,7 @@
 // Masks cancel in the sum over all peers, and only there.
 #include "node_agent/replicas/peer_masks.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "tests/comm/groups.h"
+#include "tests/error_of.h"
 #include "tests/node_agent/ranks.h"
 
 namespace modelet::agent::testing {
@@ -84,6 +86,54 @@ TEST(PeerMasks, CancelInASumOverSome) {
   EXPECT_EQ(sum_of(sent, {0, 2, 3}), std::vector<uint32_t>(kWords, kSecret));
   expect_uniform(sum_of(sent, {0, 2}));
   expect_uniform(sum_of(sent, {0}));
+}
+
+// Each of three peers with its key, as it says, the last one perhaps with the secret key of another.
+std::vector<std::vector<uint32_t>> sent_by_agents(const std::vector<comm::KeyPair>& keys, const std::vector<std::string>& known) {
+  std::vector<std::vector<uint32_t>> sent(keys.size(), std::vector<uint32_t>(kWords, 0));
+  sent[0].assign(kWords, kSecret);
+  auto groups = make_groups(static_cast<int>(keys.size()));
+  comm::testing::run_ranks(groups, [&](comm::Group& group) {
+    const auto self = static_cast<size_t>(group.rank());
+    const PeerMasks masks(group, {.step = 1}, {.own = keys[self], .known = self == 0 ? known : std::vector<std::string>{}});
+    masks.add(0, 0, std::span(sent[self]), ReplicaSet(keys.size(), 1));
+  });
+  return sent;
+}
+
+// What the first peer sends can only be read with the secret key of every other one: the last one has the public key of an
+// agent, and not its secret key.
+TEST(PeerMasks, WhoPosesAsAnotherLearnsNothing) {
+  std::vector<comm::KeyPair> keys;
+  for (int i = 0; i < 3; ++i) keys.push_back(comm::make_key_pair());
+  const std::vector<std::string> known = {keys[1].public_key, keys[2].public_key};
+  EXPECT_EQ(sum_of(sent_by_agents(keys, known), {0, 1, 2}), std::vector<uint32_t>(kWords, kSecret));
+  keys[2].secret_key = comm::make_key_pair().secret_key;
+  expect_uniform(sum_of(sent_by_agents(keys, known), {0, 1, 2}));
+}
+
+TEST(PeerMasks, OwnersSumWithThoseTheyKnow) {
+  const comm::KeyPair own = comm::make_key_pair(), friendly = comm::make_key_pair(), stranger = comm::make_key_pair();
+  const std::vector<std::string> known = {own.public_key, friendly.public_key};
+  const auto refusal = [&](const std::vector<comm::KeyPair>& keys) {
+    std::string text;
+    auto groups = make_groups(static_cast<int>(keys.size()));
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      const PeerIdentity identity{.own = keys[static_cast<size_t>(group.rank())], .known = known};
+      if (group.rank() == 0) text = test::error_of([&] { PeerMasks(group, {.step = 1}, identity); });
+      if (group.rank() != 0) PeerMasks(group, {.step = 1}, {.own = identity.own});
+    });
+    return text;
+  };
+  EXPECT_EQ(refusal({own, friendly}), "no error");
+  EXPECT_THAT(refusal({own, friendly, stranger}), ::testing::HasSubstr(stranger.public_key));
+  EXPECT_THAT(refusal({own, friendly, friendly}), ::testing::HasSubstr("comes twice")) << "an owner that counts as two";
+  EXPECT_THAT(refusal({own, friendly, own}), ::testing::HasSubstr("comes twice")) << "an owner that sums with itself";
+  auto groups = make_groups(2);
+  comm::testing::run_ranks(groups, [&](comm::Group& group) {
+    const std::string text = test::error_of([&] { PeerMasks(group, {.step = 1}, {.known = known}); });
+    EXPECT_THAT(text, ::testing::HasSubstr("this pool has no keys"));
+  });
 }
 
 // The same numbers are masked in another way in each group, at each place and in each stream.

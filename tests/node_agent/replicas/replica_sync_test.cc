@@ -408,7 +408,12 @@ class WeightedTest : public AveragingTest {
       grid.share_weights(0, std::min(weights_[self], capped));
       if (masked) grid.agree_on_masks(0);
       ReplicaSync sync(ranks_[self]->network);
-      work(self, grid, sync);
+      try {
+        work(self, grid, sync);
+      } catch (const std::exception& error) {  // the others would wait for it
+        for (const auto& other : groups) other->interrupt(std::string("a replica has failed: ") + error.what());
+        throw;
+      }
     });
   }
 

@@ -135,6 +135,7 @@ class TrainerTest : public ::testing::Test {
     std::function<const SampleSource*(const TrainJob&)> samples = {};  // for each rank
     bool other_samples = false;
     uint32_t former_groups = 0;
+    std::function<void(int rank)> before_round = {};
   };
   struct Died : Error {
     using Error::Error;
@@ -156,6 +157,7 @@ class TrainerTest : public ::testing::Test {
                    .other_samples = options.other_samples,
                    .snapshots = {.retry_seconds = 0}};
       job.former_groups = options.former_groups;
+      if (options.before_round) job.before_round = [&options, rank] { options.before_round(rank); };
       if (options.train_file) job.train_file = options.train_file(job);
       if (options.samples) job.samples = options.samples(job);
       auto clock = std::make_unique<StepClock>(options.seconds_per_step, options.seconds_per_look);

@@ -281,6 +281,32 @@ TEST_F(PrivateSamplesTest, SomeOwnersOfEachRound) {
   }
 }
 
+// Owners write down each round to which they give their part, before they send anything of it.
+TEST_F(PrivateSamplesTest, ARoundIsCountedBeforeItTakesPlace) {
+  deal_out();
+  experiment_.exchange.local_steps = 2;
+  uint64_t all = 0;  // rounds: also at the end of an epoch
+  for (uint64_t step = 1; step <= experiment_.train.epochs * experiment_.cluster.epoch_steps; ++step)
+    if (step % 2 == 0 || step % experiment_.cluster.epoch_steps == 0) ++all;
+  std::array<std::atomic<uint64_t>, 3> rounds{};
+  Options options = owners(2);
+  options.before_round = [&](int rank) { ++rounds[static_cast<size_t>(rank)]; };
+  run("counted", options);
+  EXPECT_EQ(rounds[0], all);
+  EXPECT_EQ(rounds[1], rounds[0].load());
+  options.before_round = [](int) { throw Error("the disk is full"); };
+  EXPECT_EQ(error_of([&] { run("refused", options); }), "the disk is full");
+
+  write_own(2, shard::all_rows(all_.rows() / 2));
+  experiment_.cluster.replicas = 3;
+  experiment_.cluster.owners_per_round = 2;
+  for (auto& of_owner : rounds) of_owner = 0;
+  options = owners(3);
+  options.before_round = [&](int rank) { ++rounds[static_cast<size_t>(rank)]; };
+  run("some-counted", options);
+  EXPECT_EQ(rounds[0] + rounds[1] + rounds[2], 2 * all) << "of each round two";
+}
+
 // With noise no figure of the owners' samples leaves them, and the state of the optimiser does not either.
 TEST_F(PrivateSamplesTest, NoiseInTheSum) {
   deal_out();
