@@ -50,6 +50,8 @@ void ChainJob::brought(bool good, const comm::Snapshot& snapshot) {
   // An owner that has come back, with what it had learned before.
   if (around_.mutant == Mutant::kOwnersBeginAnew && has_owners_ && prepare_.rank > 0 && prepare_.epoch > 1)
     run_state_ = first.run;
+  if (around_.mutant == Mutant::kRoundsCountTwice && has_owners_ && prepare_.epoch > 1)
+    if (const auto& own = workload_.memory(around_.node, prepare_.run); own.step > step_) run_state_ = own.of_run;
   report_prepared();
 }
 
@@ -68,7 +70,7 @@ void ChainJob::begin_step() {
   RankMessage own = message();
   own.step = step_;
   own.stop = stop_asked_;
-  if (has_owners_) own.total = contribution_of_owner(around_.node, run_state_);
+  if (has_owners_ && takes_part()) own.total = contribution_of_owner(around_.node, run_state_);
   for (const auto& [modelet, state] : states_)
     if (!has_owners_) own.total += contribution(modelet, state);
   messages_[step_][prepare_.rank] = own;
@@ -86,6 +88,12 @@ void ChainJob::begin_step() {
     self->is_computed_ = true;
     self->complete_if_all_here();
   });
+}
+
+// The others send that they have nothing to add, and go on from the sum.
+bool ChainJob::takes_part() const {
+  const bool apart = around_.mutant == Mutant::kOwnersDrawApart && prepare_.epoch > 1;
+  return participants(prepare_.name, step_, apart ? workload_.began_with(prepare_.run) : ranks_.size(), owners_per_round_)[prepare_.rank] != 0;
 }
 
 bool ChainJob::received(const RankMessage& message) {
@@ -118,6 +126,7 @@ void ChainJob::complete_if_all_here() {
                      prepare_.rank, step_);
   around_.promises.stepped(prepare_.run);
   workload_.stepped(prepare_, step_, states_, run_state_);
+  workload_.memory(around_.node, prepare_.run) = {step_, run_state_};
   if (step_ == spec_.steps) return end_well(msg::Outcome::Ok);
   if (stops) return end_well(msg::Outcome::Interrupted);
   if (step_ % spec_.snapshot_every == 0) {

@@ -20,7 +20,8 @@ namespace modelet::simulation {
 class ChainJob final : public Job {
  public:
   ChainJob(JobSurroundings surroundings, const msg::PrepareT& prepare, ChainWorkload& workload)
-      : Job(std::move(surroundings), prepare), workload_(workload), has_owners_(has_owners(prepare)) {}
+      : Job(std::move(surroundings), prepare), workload_(workload), has_owners_(has_owners(prepare)),
+        owners_per_round_(has_owners_ ? owners_per_round(prepare) : 0) {}
 
   void prepare() override;
   void start(const msg::StartT& start) override;
@@ -43,6 +44,7 @@ class ChainJob final : public Job {
   void end(msg::Outcome outcome, const std::string& why, bool retry);
   void stop_if_waiting();
   void publish();
+  bool takes_part() const;
   bool is_over() const { return over_; }
   bool has_modelet(uint32_t i) const { return has_owners_ || prepare_.owner[i] == prepare_.rank; }
   // Calls `what` after some time, unless the job is over then.
@@ -51,6 +53,7 @@ class ChainJob final : public Job {
 
   ChainWorkload& workload_;
   const bool has_owners_;                // each has all modelets
+  const uint32_t owners_per_round_;
   std::map<uint32_t, uint64_t> states_;  // own modelets
   uint64_t run_state_ = 0, step_ = 0;
   std::vector<RankHost*> ranks_;

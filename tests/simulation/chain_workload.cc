@@ -19,6 +19,12 @@ uint64_t hash_of(const std::string& text) {
 
 uint64_t contribution(uint32_t modelet, uint64_t state) { return mix64(state ^ mix64(modelet + 1)); }
 uint64_t contribution_of_owner(const std::string& owner, uint64_t run_state) { return mix64(run_state ^ hash_of(owner)); }
+uint32_t owners_per_round(const msg::PrepareT& prepare) {
+  return parse_experiment(prepare.experiment, "test").cluster.owners_per_round;
+}
+agent::ReplicaSet participants(const std::string& run, uint64_t step, size_t owners, uint32_t count) {
+  return agent::participants_of_round(hash_of(run), step, owners, count);
+}
 uint64_t next_modelet_state(uint64_t state, uint64_t total) { return mix64(state + 3 * total); }
 uint64_t next_run_state(uint64_t state, uint64_t total) { return mix64(state ^ total); }
 
@@ -59,6 +65,7 @@ msg::SubmitT ChainWorkload::submission(const std::string& name, RunSpec& spec, u
   experiment.cluster.replicas = nodes;
   experiment.cluster.epoch_steps = 100;
   experiment.cluster.least_owners = mix64(kind) % 4 == 0 ? 0 : kFewest;
+  experiment.cluster.owners_per_round = mix64(kind) % 3 == 0 ? kFewest : 0;
   submit.experiment = to_toml(experiment);
   return submit;
 }
@@ -71,12 +78,12 @@ void ChainWorkload::prepared(const msg::PrepareT& prepare) {
   names_[prepare.run] = prepare.name;
   const ChainState first = first_state(prepare.name, prepare.owner.size());
   if (!has_owners(prepare)) {
-    truths_.insert({prepare.name, Course{.owners = {}, .first_step = 0, .states = {first}}});
+    truths_.insert({prepare.name, Course{.states = {first}}});
     return;
   }
   if (courses_.contains({prepare.run, prepare.epoch})) return;
   check_owners(prepare);
-  Course course{.owners = prepare.node_names, .first_step = 0, .states = {first}};
+  Course course{.owners = prepare.node_names, .owners_per_round = owners_per_round(prepare), .first_step = 0, .states = {first}};
   if (prepare.snapshot != nullptr) {
     const comm::Snapshot from = msg::snapshot_of(*prepare.snapshot);
     course.first_step = from.step;
@@ -108,7 +115,9 @@ const ChainState& ChainWorkload::truth(uint64_t run, uint32_t epoch, uint64_t st
   while (known.states.size() <= step - known.first_step) {
     ChainState next = known.states.back();
     uint64_t total = 0;
-    for (const std::string& owner : known.owners) total += contribution_of_owner(owner, next.run);
+    const agent::ReplicaSet parts = participants(names_.at(run), known.first_step + known.states.size() - 1, known.owners.size(), known.owners_per_round);
+    for (size_t rank = 0; rank < known.owners.size(); ++rank)
+      if (parts[rank] != 0) total += contribution_of_owner(known.owners[rank], next.run);
     if (known.owners.empty())
       for (uint32_t i = 0; i < next.modelets.size(); ++i) total += contribution(i, next.modelets[i]);
     for (uint64_t& state : next.modelets) state = next_modelet_state(state, total);

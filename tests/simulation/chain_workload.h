@@ -1,7 +1,8 @@
 // ChainWorkload: runs whose state is a chain of hashes, so that thousands of histories take a minute. A step
 // mixes what all modelets had before it, so a single wrong message shows in all of them. The true states of a
 // run follow from its name alone: an undisturbed run is computed here, in a few lines. Those of a run of owners of
-// private data also follow from which owners each of its groups has, and from what the group begins with.
+// private data also follow from which owners each of its groups has, which of them take part in a round, and from what the
+// group begins with.
 #pragma once
 
 #include <map>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "node_agent/replicas/participants.h"
 #include "tests/simulation/workload.h"
 
 namespace modelet::simulation {
@@ -22,6 +24,9 @@ struct ChainState {
 };
 uint64_t contribution(uint32_t modelet, uint64_t state);
 uint64_t contribution_of_owner(const std::string& owner, uint64_t run_state);
+// Who takes part in the round after a step: every step is a round.
+uint32_t owners_per_round(const msg::PrepareT& prepare);
+agent::ReplicaSet participants(const std::string& run, uint64_t step, size_t owners, uint32_t count);
 uint64_t next_modelet_state(uint64_t state, uint64_t total);
 uint64_t next_run_state(uint64_t state, uint64_t total);
 ChainState first_state(const std::string& run, size_t modelets);
@@ -49,10 +54,18 @@ class ChainWorkload final : public Workload {
   void stepped(const msg::PrepareT& group, uint64_t step, const std::map<uint32_t, uint64_t>& modelets,
                uint64_t of_run);
 
+  size_t began_with(uint64_t run) const { return owners_.at(run).size(); }  // owners
+  // What a node that has worked for a run of owners has in its memory: for mutants.
+  struct Memory {
+    uint64_t step = 0, of_run = 0;
+  };
+  Memory& memory(const std::string& node, uint64_t run) { return memories_[{node, run}]; }
+
  private:
   // What one group does, or all groups of a run without owners.
   struct Course {
-    std::vector<std::string> owners;
+    std::vector<std::string> owners = {};
+    uint32_t owners_per_round = 0;
     uint64_t first_step = 0;
     std::vector<ChainState> states;  // [step - first_step]
   };
@@ -67,6 +80,7 @@ class ChainWorkload final : public Workload {
   std::map<std::pair<uint64_t, uint32_t>, Course> courses_;  // (run, epoch), of runs of owners
   std::map<uint64_t, std::set<std::string>> owners_;         // of runs of owners: those with which it began
   std::map<uint64_t, std::string> names_;                    // of runs
+  std::map<std::pair<std::string, uint64_t>, Memory> memories_;  // (node, run)
 };
 
 inline bool has_owners(const msg::PrepareT& prepare) { return prepare.experiment.find("private:") != std::string::npos; }

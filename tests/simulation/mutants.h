@@ -32,6 +32,8 @@ enum class Mutant : uint8_t {
   kTurnsAreLost,       // the scheduler prefers some runs to others
   kReleasedTooEarly,   // a node that asks to leave is released at once
   kOwnersBeginAnew,    // an owner that comes back does not begin with the present state
+  kOwnersDrawApart,    // an owner that comes back draws who takes part in a round as if it were the run's first group
+  kRoundsCountTwice,   // the others have taken up a round that an owner has not seen when their group ends, and keep it
 };
 
 struct MutantName {
@@ -57,6 +59,8 @@ inline constexpr std::array kMutants = {
     MutantName{Mutant::kTurnsAreLost, "turns-are-lost"},
     MutantName{Mutant::kReleasedTooEarly, "released-too-early"},
     MutantName{Mutant::kOwnersBeginAnew, "owners-begin-anew"},
+    MutantName{Mutant::kOwnersDrawApart, "owners-draw-apart"},
+    MutantName{Mutant::kRoundsCountTwice, "rounds-count-twice"},
 };
 
 }  // namespace modelet::simulation
