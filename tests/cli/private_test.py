@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import threading
+import tomllib
 import unittest
 
 from programs import PROGRAMS, PoolTest, ProgramTest, finished, losses, wait_until
@@ -66,6 +67,24 @@ class Owners(ProgramTest):
         rest = self.modelet("train", self.folder / "some/experiment.toml", "--out", self.folder / "some-rest", "--json", "--owners", self.owners(),
                             "--set", "train.epochs=6", "--resume", self.folder / "some")
         self.assertEqual({round(event["learning_rate"], 5) for event in rest.events("progress")}, {0.01414})
+
+    def test_keys_for_owners(self):
+        def learned(name, owners, *more):
+            files = ",".join(map(str, divide(self.folder, self.environment, owners)))
+            run = self.train(name, "--owners", files, "--set", "train.epochs=1", *more)
+            experiment = tomllib.loads((self.folder / name / "experiment.toml").read_text())
+            return run.stderr, experiment.get("exchange", {}).get("local_steps", 16), experiment.get("optimizer", {}).get("epsilon", 1e-8)
+        text, steps, epsilon = learned("few", OWNERS)
+        self.assertEqual(steps, 16)
+        self.assertAlmostEqual(epsilon, 1e-8, 10)
+        text, steps, epsilon = learned("many", 16)
+        self.assertEqual(steps, 64)
+        self.assertAlmostEqual(epsilon, 1e-3)
+        self.assertRegex(text, "a round after 64 steps; --set exchange.local_steps=STEPS chooses another number")
+        self.assertRegex(text, "optimizer.epsilon 0.001, so that")
+        _text, steps, epsilon = learned("given", 16, "--set", "exchange.local_steps=8", "--set", "optimizer.epsilon=1e-7")
+        self.assertEqual(steps, 8)
+        self.assertAlmostEqual(epsilon, 1e-7, 9)
 
     def test_noise(self):
         run = self.train("noise", "--owners", self.owners(), *SETTINGS, "--set", "cluster.noise=0.05", "--set", "cluster.clip=0.5", "--set",
