@@ -137,6 +137,10 @@ double ChromeTrace::step_seconds() const {
 std::string ChromeTrace::text() const {
   const int64_t start = zero();
   const auto moved = shifts(start);
+  // A clock that is moved back begins before the others. Readers drop what lies before zero.
+  int64_t first = 0;
+  for (const auto& [number, rank] : ranks_)
+    for (const auto& [step, times] : steps_of(rank, start)) first = std::min(first, times.began + moved.at(number));
   json events = json::array();
   for (const auto& [rank_number, rank] : ranks_) {
     const auto number = rank_number;  // of which lambdas may take a reference
@@ -149,7 +153,7 @@ std::string ChromeTrace::text() const {
     events.push_back(std::move(named));
     const auto slice = [&](const std::string& name, int64_t began, int64_t length) {
       json event = base("X", name);
-      event["ts"] = began + shift;
+      event["ts"] = began + shift - first;
       event["dur"] = length;
       return event;
     };

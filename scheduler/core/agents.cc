@@ -71,7 +71,8 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
     if (pool_.nodes.size() >= pool_.options.max_nodes)
       return refuse(peer, fmt::format("the pool is full ({})", nodes_text(pool_.nodes.size())));
     const msg::RegisterT info = plausible(message);
-    node = pool_.add({.peer = peer, .key = sender_.name, .info = info});
+    const double joined = info.run == 0 ? pool_.now : 0;
+    node = pool_.add({.peer = peer, .key = sender_.name, .info = info, .joined = joined});
     node->second.draining = pool_.drained.contains(info.name);
     pool_.lost.erase(info.name);
     pool_.awaited.erase(info.name);

@@ -82,9 +82,12 @@ class Disk {
     destroyed(*file);
     file->second.damaged = true;
   }
-  // The disk goes away with a node that nobody needs any more: nothing that is missing afterwards is excused by it.
+  // The disk goes away with a node that nobody needs any more: nothing that a run lacks afterwards is excused by it.
   void give_away() {
-    while (!files_.empty()) remove(files_.begin()->first);
+    for (const auto& [content, file] : files_)
+      if (!file.damaged)
+        for (const uint64_t run : file.runs) promises_.given_away(node_, run, content);
+    files_.clear();
     ++losses_;
   }
   void lose_all() {

@@ -27,6 +27,9 @@ void Promises::removed(const std::string& node, uint64_t run, const comm::Conten
 void Promises::destroyed(const std::string& node, uint64_t run, const comm::ContentId& content) {
   copies_[{run, content}][node] = Copy::kDestroyed;
 }
+void Promises::given_away(const std::string& node, uint64_t run, const comm::ContentId& content) {
+  !has_store_ && ended_.contains(run) ? destroyed(node, run, content) : removed(node, run, content);
+}
 void Promises::announced(const std::string& node) {
   for (auto& [content, disks] : copies_)
     if (const auto found = disks.find(node); found != disks.end() && found->second == Copy::kDestroyed)
@@ -110,8 +113,12 @@ void Promises::check_snapshot(uint64_t id, const comm::Snapshot& snapshot) {
     if (file == snapshot.files.end()) return world_.violated(fmt::format("{}: {} is missing in the snapshot", run, name));
     if (file->content != content)
       return world_.violated(fmt::format("{}: {} of step {} is not the undisturbed run's", run, name, snapshot.step));
-    const Copies counted = copies({id, content});
-    if (counted.there == 0 && counted.removed > 0)
+    const auto& disks = copies_[{id, content}];
+    const bool is_removed = std::ranges::any_of(file->holders, [&](const std::string& holder) {  // that were known
+      const auto copy = disks.find(holder);
+      return copy != disks.end() && copy->second == Copy::kRemoved;
+    });
+    if (copies({id, content}).there == 0 && is_removed)
       return world_.violated(fmt::format("{}: {} of step {} is needed, and was removed", run, name, snapshot.step));
   }
 }

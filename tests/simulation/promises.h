@@ -46,6 +46,8 @@ class Promises {
   void written(const std::string& node, uint64_t run, const comm::ContentId& content);
   void removed(const std::string& node, uint64_t run, const comm::ContentId& content);  // no longer needed
   void destroyed(const std::string& node, uint64_t run, const comm::ContentId& content);  // by a fault
+  // With the disk of a node that was released. Without a store, the files of runs that have ended may go like that.
+  void given_away(const std::string& node, uint64_t run, const comm::ContentId& content);
   void announced(const std::string& node);  // the scheduler has heard that this node has left
   void returned(const std::string& node);   // the scheduler has heard that it is back; not what its disk has lost
 

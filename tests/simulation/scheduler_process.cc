@@ -140,8 +140,16 @@ void SchedulerProcess::carry_out(const scheduler::Send& original) {
   scheduler::Send action = original;
   if (!mutate(action.message)) return;
   if (std::holds_alternative<msg::StopT>(action.message) && pool_.mutant == Mutant::kStopsAreLost) return;
+  if (const auto* prepare = std::get_if<msg::PrepareT>(&action.message)) keep_start(*prepare);
   pool_.promises.sent(action.peer, action.message);
   if (!pool_.network.send(action.peer, action.message)) gone_.push_back(action.peer);
+}
+
+// What a run goes on from may be another run's: a copy of a task begins with what the first one has stored.
+void SchedulerProcess::keep_start(const msg::PrepareT& prepare) {
+  if (prepare.snapshot == nullptr) return;
+  for (const comm::SnapshotFile& file : msg::snapshot_of(*prepare.snapshot).files)
+    if (disk_.read(file.content)) disk_.refer(prepare.run, file.content);
 }
 
 void SchedulerProcess::carry_out(const scheduler::Log& action) {

@@ -60,6 +60,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   void carry_out(std::vector<scheduler::Action> actions);
   bool is_point();  // whether the process ends here
   void carry_out(const scheduler::Send& action);
+  void keep_start(const msg::PrepareT& prepare);
   void carry_out(const scheduler::Log& action);
   void carry_out(const scheduler::PlanRequest& action);
   void carry_out(const scheduler::ForgetPlan&) {}

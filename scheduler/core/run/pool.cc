@@ -61,9 +61,12 @@ bool Pool::is_there(const std::string& holder) const {
   return holder.empty() ? options.data_port != 0 : node_ids.contains(holder);
 }
 
-bool Pool::will_stay(const std::string& holder) const {
+bool Pool::keeps(const std::string& holder, double since) const {
+  if (holder.empty()) return is_there(holder);
   const auto found = node_ids.find(holder);
-  return holder.empty() ? is_there(holder) : found != node_ids.end() && !nodes.at(found->second).leaving;
+  if (found == node_ids.end()) return false;
+  const Node& node = nodes.at(found->second);
+  return !node.leaving && node.joined <= since;
 }
 
 std::vector<std::unique_ptr<comm::control::HolderT>> Pool::holders(

@@ -95,6 +95,8 @@ struct Node {
   std::string address;  // of its machine, taken from the connection; empty: unknown
   std::string key;      // that registered it, as the allow-list names it; empty in a pool without keys
   comm::control::RegisterT info;
+  // When its process came; 0: with the work of a group. What it held before may be gone, with another disk.
+  double joined = 0;
   double last_seen = 0;
   double challenged = 0;     // when another agent asked for its name; 0: none has
   double missed = 0;         // when a member of its group reported that it misses it; 0: none has
@@ -174,7 +176,8 @@ struct Pool {
   // end(): there is none.
   std::map<uint64_t, Node>::iterator node_named(const std::string& name);
   bool is_there(const std::string& holder) const;   // whether it can be asked for files; "" is the store
-  bool will_stay(const std::string& holder) const;  // is there, and does not ask to leave
+  // Whether this holder is there, has been since then, and does not ask to leave.
+  bool keeps(const std::string& holder, double since) const;
   Snapshots::IsThere there() const {
     return [this](const std::string& holder) { return is_there(holder); };
   }

@@ -202,7 +202,7 @@ bool Run::needs_files_of(const Pool& pool, const std::string& node) const {
   return std::ranges::any_of(snapshots_.newest()->files, [&](const comm::SnapshotFile& file) {
     if (std::ranges::find(file.holders, node) == file.holders.end()) return false;
     return is_forming || std::ranges::none_of(file.holders, [&](const std::string& holder) {
-             return holder != node && pool.will_stay(holder);
+             return holder != node && pool.keeps(holder, stable_at_);
            });
   });
 }

@@ -174,7 +174,7 @@ TEST_F(TowersTest, ATowerKnowsNothingOfOtherLabels) {
   for (const bool alone : {false, true}) {
     TrainJob whole = job(alone ? "alone" : "tower");
     ThreadPool pool(1);
-    const shard::LabelDivision division = divide_labels(whole, pool);
+    const shard::LabelDivision division = start_of_towers(whole, pool).division;
     const auto part = division.parts(shard::count_labels(shard::Dataset::open(experiment_.data.train)))[1];
     if (alone) {
       const shard::Dataset data = shard::Dataset::open(experiment_.data.train);
@@ -333,7 +333,7 @@ TEST_F(TowersTest, SamplesWithoutLabelsAreLeftOutWithoutBias) {
   experiment_.model.tower_samples = 0.25;
   const TrainJob whole = job("run");
   ThreadPool pool(1);
-  const shard::LabelDivision division = divide_labels(whole, pool);
+  const shard::LabelDivision division = start_of_towers(whole, pool).division;
   const auto part = division.parts(shard::count_labels(shard::Dataset::open(experiment_.data.train)))[0];
   const TrainJob tower = tower_job(whole, part);
   const TowerSamples samples(tower, division.spread(0), 0);
@@ -369,7 +369,7 @@ TEST_F(TowersTest, SamplesWithoutLabelsAreLeftOutWithoutBias) {
 TEST_F(TowersTest, ADivisionThatIsNotThatOfTheRunIsRefused) {
   const TrainJob whole = job("run");
   ThreadPool pool(1);
-  const shard::LabelDivision division = divide_labels(whole, pool);
+  const shard::LabelDivision division = start_of_towers(whole, pool).division;
   const auto part = division.parts(shard::count_labels(shard::Dataset::open(experiment_.data.train)))[0];
   const auto refusal = [&](const shard::LabelSpread& spread, uint64_t labels) {
     const TrainJob tower = tower_job(whole, {.labels = labels, .entries = part.entries});

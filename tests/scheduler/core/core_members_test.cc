@@ -46,6 +46,20 @@ TEST_F(MembersTest, WhoAloneHasTheFilesOfAWaitingRunIsKept) {
   EXPECT_EQ(pool.take<msg::ReleasedT>("a").size(), 1u);
 }
 
+TEST_F(MembersTest, ANodeThatCameBackMayHaveLostItsFiles) {
+  start_with_all({"a", "b"});
+  snapshot(100);
+  pool.receive("b", msg::LeaveT{});
+  pool.receive("a", done(run, Outcome::Failed, 101));
+  pool.receive("a", msg::LeaveRequestT{{}, 60, "its owner is back"});
+  pass(2, {"a"}, 0);
+  join("b", 2);
+  EXPECT_TRUE(pool.take<msg::ReleasedT>("a").empty());
+  join("c");
+  get_ready({"b", "c"});
+  EXPECT_EQ(pool.take<msg::ReleasedT>("a").size(), 1u);
+}
+
 TEST_F(MembersTest, AFreeNodeMayLeaveAtOnce) {
   join("a");
   for (int i = 0; i < 2; ++i) {
