@@ -235,11 +235,13 @@ FileLock::~FileLock() {
 namespace {
 
 constexpr std::string_view kFolderPrefix = "modelet-", kFolderPattern = "-XXXXXX";
-constexpr const char* kOwnerFile = ".owner";  // of a temporary folder: its process has it locked
+constexpr const char* kOwnerFile = ".owner";    // of a temporary folder: its process has it locked
+constexpr std::string_view kGoing = ".removed";  // behind the name of a folder that is being removed
 
 // Whether mkdtemp() may have made the folder, for this user. lstat() does not follow a link.
 bool is_temporary_folder(const std::filesystem::path& folder) {
-  const std::string name = folder.filename().string();
+  std::string name = folder.filename().string();
+  if (name.ends_with(kGoing)) name.resize(name.size() - kGoing.size());
   constexpr mode_t kOthers = 0077;  // permission bits of group and others
   struct stat info {};
   return name.starts_with(kFolderPrefix) && name.size() > kFolderPrefix.size() + kFolderPattern.size() &&
@@ -247,19 +249,19 @@ bool is_temporary_folder(const std::filesystem::path& folder) {
          S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & kOthers) == 0;
 }
 
-// Removes the folder unless a process holds its lock or, if it is not `own`, may hold it.
+// Removes the folder unless a process holds its lock or, if it is not `own`, may hold it. It gets another name first: if this
+// process is killed meanwhile, a folder without a lock under its first name could be one that is being made.
 void remove_unlocked(const std::filesystem::path& folder, bool own) {
   const std::filesystem::path owner = folder / kOwnerFile;
   const Descriptor lock(::open(owner.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   const LockResult result =
       lock.get() < 0 ? LockResult::kUnknown : try_lock(lock.get(), LockKind::kExclusive, owner);
   if (result != LockResult::kTaken && !(own && result == LockResult::kUnknown)) return;
-  // The file of the lock goes last: this process may be killed meanwhile, and the next one looks for it.
-  std::error_code ignored;  // what stays behind is removed another time
-  for (std::filesystem::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
-       entry.increment(ignored))
-    if (std::error_code failure; entry->path() != owner) std::filesystem::remove_all(entry->path(), failure);
-  std::filesystem::remove_all(folder, ignored);
+  std::filesystem::path going = folder;
+  going += kGoing;
+  std::error_code failure;  // what stays behind is removed another time
+  std::filesystem::rename(folder, going, failure);
+  std::filesystem::remove_all(failure ? folder : going, failure);
 }
 
 }  // namespace
@@ -317,7 +319,11 @@ void TemporaryFolder::remove_left_behind(const std::filesystem::path& parent) {
   for (std::filesystem::directory_iterator entry(parent, failure), end; !failure && entry != end;
        entry.increment(failure)) {
     try {
-      if (is_temporary_folder(entry->path())) remove_unlocked(entry->path(), false);
+      if (!is_temporary_folder(entry->path())) continue;
+      if (std::error_code ignored; entry->path().extension() == kGoing)
+        std::filesystem::remove_all(entry->path(), ignored);
+      else
+        remove_unlocked(entry->path(), false);
     } catch (const Error&) {  // it stays
     }
   }

@@ -49,6 +49,28 @@ class Owners(ProgramTest):
             self.assertAlmostEqual(evaluated["p_at_1"], last["p_at_1"], places=6)
         self.assert_no_pool_folders()
 
+    def test_words_without_public_data(self):
+        """Labels are listed and words are hashed; a label that is not in the list counts for its owner only."""
+        folder = self.folder / "words"
+        folder.mkdir()
+        kinds = [(f"kind{kind}", [f"w{kind}x{word}" for word in range(4)]) for kind in range(6)]
+        lines = [f"__label__{name} {' '.join(words[row % 4:] + words[:row % 4][:2])}\n" for row in range(200) for name, words in kinds]
+        (folder / "names.txt").write_text("".join(f"{name}\n" for name, _ in kinds))
+        (folder / "test.txt").write_text("".join(lines[::10]))
+        for owner in range(OWNERS):
+            (folder / f"{owner}.txt").write_text("".join(lines[owner::OWNERS]) + "__label__mine alone\n")
+        self.modelet("data", "prepare", folder / "test.txt", folder / "test.mlt", "--labels", folder / "names.txt", "--set", "text.buckets=4096",
+                     "--set", "data.format=text")
+        run = self.train("words-owned", "--owners", ",".join(str(folder / f"{owner}.txt") for owner in range(OWNERS)), *SETTINGS,
+                         "--set", f"data.test={folder / 'test.mlt'}", "--set", "train.epochs=20", "--set", "train.learning_rate=2e-2")
+        self.assertGreater(finished(run)["p_at_1"], 0.9)
+        asked = self.modelet("predict", self.folder / "words-owned", folder / "test.txt", "--k", "1")
+        self.assertIn("kind0", asked.stdout)
+        refused = self.start("modelet", "data", "prepare", folder / "test.txt", folder / "other.mlt", "--labels", folder / "names.txt", "--set",
+                             "text.weight=tfidf", "--set", "data.format=text")
+        self.assertEqual(refused.end(), 2, refused)
+        self.assertIn("tfidf", refused.stderr)
+
     def test_goes_on(self):
         settings = (*SETTINGS, "--set", "train.checkpoint_every=0", "--owners", self.owners())
         whole = self.train("whole", *settings, "--set", "train.epochs=2")

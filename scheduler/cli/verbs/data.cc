@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "shard/data/encode/encoder.h"
 #include "shard/data/encode/guess.h"
 #include "shard/data/read/json_lines.h"
+#include "shard/data/read/line_reader.h"
 #include "shard/data/store/dataset.h"
 #include "shard/data/store/prepared.h"
 #include "shard/modelet/checkpoint.h"
@@ -42,7 +44,7 @@ Existing existing_files(bool force) { return force ? Existing::kReplace : Existi
 // ---- prepare
 
 struct PrepareOptions {
-  std::string in, out, normalize, like;
+  std::string in, out, normalize, like, labels;
   bool force = false, json = false;
   ReadingArguments reading;
 };
@@ -62,14 +64,37 @@ Reading reading_of(const std::string& like) {
   return {{data.encoder().begin(), data.encoder().end()}, data.normalize()};
 }
 
+// Names of labels, one a line; each once.
+std::vector<std::string> names_in(const fs::path& file) {
+  std::vector<std::string> names;
+  std::unordered_set<std::string> known;
+  std::string_view line;
+  for (shard::LineReader lines(file); lines.next(line);) {
+    if (line.empty()) lines.fail("a label without a name");
+    shard::require_label_length(line, [&](const std::string& what) { lines.fail(what); });
+    if (!known.insert(names.emplace_back(line)).second) lines.fail("the label " + shard::quoted(line) + " is there twice");
+  }
+  if (names.empty()) throw FormatError(file.string() + ": has no label");
+  return names;
+}
+
+// Of text whose features are hashed and whose labels are listed: no data is needed to know them.
+std::vector<std::byte> hashed_reading(const PrepareOptions& options) {
+  Encoding encoding = options.reading.load();
+  encoding.format = shard::format_of(options.in, encoding);
+  return shard::hashed_encoder(encoding, names_in(options.labels))->state();
+}
+
 void prepare(const PrepareOptions& options) {
   if (shard::is_prepared(options.in))
     throw UsageError(options.in + ": is prepared already; give the text it was made of");
   require_writable(options.out, options.force, {options.in, options.like});
   Reporter reporter(options.json);
   const shard::PrepareProgress progress = report_preparing(reporter, options.in);
-  if (options.like.empty()) {
-    const Normalize normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
+  const Normalize normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
+  if (!options.labels.empty()) {
+    shard::prepare_data(options.in, normalize, hashed_reading(options), options.out, progress, existing_files(options.force));
+  } else if (options.like.empty()) {
     shard::prepare_training_data(options.in, normalize, options.reading.load(), options.out, progress,
                                  existing_files(options.force));
   } else {
@@ -105,7 +130,8 @@ void add_prepare(CLI::App& data) {
       "  modelet data prepare train.txt.xz train.mlt\n"
       "  modelet data prepare --normalize l2 --set data.format=text --set text.word_ngrams=2 train.txt "
       "train.mlt\n"
-      "  modelet data prepare --like train.mlt test.txt test.mlt");
+      "  modelet data prepare --like train.mlt test.txt test.mlt\n"
+      "  modelet data prepare --labels names.txt --set text.buckets=65536 test.txt test.mlt   # for owners' private text");
   verb->add_option("IN", options->in, "text (plain, .xz, .gz)")->required();
   verb->add_option("OUT", options->out, "prepared file to write")->required();
   verb->add_option(
@@ -119,6 +145,11 @@ void add_prepare(CLI::App& data) {
                    "features and its normalisation")
       ->check(CLI::ExistingPath)
       ->excludes("--set");
+  verb->add_option("--labels", options->labels,
+                   "a label's name on each line: read IN with these labels, and with every feature that hashing words and "
+                   "categories can give (text.buckets, table.hash_features), so that no training data is needed to know them")
+      ->check(CLI::ExistingFile)
+      ->excludes("--like");
   add_force_flag(*verb, options->force);
   verb->add_flag("--json", options->json, "JSON Lines on standard output; the last line is the result");
   verb->callback([options] { prepare(*options); });

@@ -226,6 +226,16 @@ std::unique_ptr<ColumnsEncoder> ColumnsEncoder::fit(const Encoding& options, Lin
   return encoder;
 }
 
+std::unique_ptr<ColumnsEncoder> ColumnsEncoder::hashed(const Encoding& options, LabelNames labels) {
+  std::unique_ptr<ColumnsEncoder> encoder(new ColumnsEncoder(options));
+  if (!encoder->plan_.target) throw UsageError("labels that are columns of 0 and 1 need no list of names");
+  if (encoder->history_) throw UsageError("histories need data to be fitted on: leave out the column of type time");
+  encoder->labels_ = std::move(labels);
+  for (const auto& part : encoder->parts_) part->know_all();
+  encoder->number_parts();
+  return encoder;
+}
+
 ColumnsEncoder::ColumnsEncoder(const SafetensorsFile& state) : ColumnsEncoder(encoder_options(state)) {
   labels_ = plan_.target ? LabelNames(encoder_labels(state)) : LabelCells(plan_).names_of_columns();
   if (history_) history_->restore(state);

@@ -32,6 +32,7 @@ class ColumnsEncoder : public Encoder {
   static std::unique_ptr<ColumnsEncoder> fit(const Encoding& options, const std::filesystem::path& text,
                                              const FitProgress& progress);
   static std::unique_ptr<ColumnsEncoder> fit(const Encoding& options, LineReader text, const FitProgress& progress);
+  static std::unique_ptr<ColumnsEncoder> hashed(const Encoding& options, LabelNames labels);
   explicit ColumnsEncoder(const SafetensorsFile& state);
 
   std::vector<std::byte> state() const override;

@@ -114,6 +114,16 @@ std::unique_ptr<Encoder> fit_encoder(const Encoding& options, const std::filesys
   return fit(options, text, progress);
 }
 
+std::unique_ptr<Encoder> hashed_encoder(const Encoding& options, std::span<const std::string> labels) {
+  StringTable names;
+  for (const std::string& label : labels) names.insert(label);
+  if (options.format == DataFormat::kText) return TextEncoder::hashed(options, LabelNames(std::move(names)));
+  if (options.format == DataFormat::kCsv || options.format == DataFormat::kColumns)
+    return ColumnsEncoder::hashed(options, LabelNames(std::move(names)));
+  throw UsageError(std::string("data.format = \"") + std::string(spelling(options.format)) +
+                   "\": only data tells what its features are; words and categories are hashed, in the formats text, csv and columns");
+}
+
 std::unique_ptr<Encoder> restore_encoder(std::span<const std::byte> state, const std::string& origin) {
   const SafetensorsFile file(state, origin);
   const auto restore = kEncoders[encoder_options(file).format].restore;

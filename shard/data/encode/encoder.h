@@ -91,6 +91,11 @@ void refuse_other_kind(const std::filesystem::path& text, bool encoded);
 std::unique_ptr<Encoder> fit_encoder(const Encoding& options, const std::filesystem::path& text,
                                      const FitProgress& progress = {});
 
+// An encoder that is fitted on nothing: each feature that hashing can give is there, whether a sample has it or not, and these are
+// the labels. For words and categories. UsageError for a format, or columns, of which only data tells what features there are, and
+// for tables whose labels are columns.
+std::unique_ptr<Encoder> hashed_encoder(const Encoding& options, std::span<const std::string> labels);
+
 // Restores an encoder from a state; FormatError if it is damaged. `origin` names it in messages.
 std::unique_ptr<Encoder> restore_encoder(std::span<const std::byte> state, const std::string& origin);
 

@@ -32,6 +32,13 @@ std::unique_ptr<TextEncoder> TextEncoder::fit(const Encoding& options, TextRecor
   return encoder;
 }
 
+std::unique_ptr<TextEncoder> TextEncoder::hashed(const Encoding& options, LabelNames labels) {
+  std::unique_ptr<TextEncoder> encoder(new TextEncoder(options));
+  encoder->labels_ = std::move(labels);
+  encoder->words_.know_all();
+  return encoder;
+}
+
 TextEncoder::TextEncoder(const SafetensorsFile& state) : TextEncoder(encoder_options(state)) {
   labels_ = LabelNames(encoder_labels(state));
   words_.restore(state, "");

@@ -20,6 +20,7 @@ class TextEncoder : public Encoder {
                                           const FitProgress& progress);
   static std::unique_ptr<TextEncoder> fit(const Encoding& options, TextRecords records,
                                           const FitProgress& progress);
+  static std::unique_ptr<TextEncoder> hashed(const Encoding& options, LabelNames labels);
   explicit TextEncoder(const SafetensorsFile& state);
 
   std::vector<std::byte> state() const override;

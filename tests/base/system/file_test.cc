@@ -201,6 +201,33 @@ TEST_F(FileTest, WhatAKilledProcessHasLeftIsRemoved) {
   EXPECT_EQ(entries(), 1u);
 }
 
+// Kills processes at many moments while they make folders and remove them.
+TEST_F(FileTest, AProcessThatIsKilledWhileItRemovesItsFolderLeavesNothingForGood) {
+  for (useconds_t moment = 0; moment < 50; ++moment) {
+    const pid_t child = ::fork();
+    while (child == 0) {
+      const TemporaryFolder folder("test", folder_);
+      std::ofstream(folder.path() / "file");
+    }
+    while (entries() == 0) ::usleep(100);
+    ::usleep(17 * moment);
+    ::kill(child, SIGKILL);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    TemporaryFolder::remove_left_behind(folder_);
+    // Only what it had just begun to make may stay: nobody can tell it from a folder that is being made.
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      EXPECT_TRUE(fs::is_empty(entry.path()) && entry.path().extension() != ".removed") << entry.path();
+      fs::remove(entry.path());
+    }
+  }
+  const fs::path half = folder_ / "modelet-test-123456.removed";
+  fs::create_directory(half);
+  fs::permissions(half, fs::perms::owner_all);
+  std::ofstream(half / "file");
+  TemporaryFolder::remove_left_behind(folder_);
+  EXPECT_EQ(entries(), 0u);
+}
+
 TEST_F(FileTest, ATemporaryFolderIsMadeWhereItCanBe) {
   ::setenv("TMPDIR", "/proc", 1);
   EXPECT_NO_THROW(TemporaryFolder("test"));

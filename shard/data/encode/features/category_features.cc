@@ -31,6 +31,11 @@ void CategoryFeatures::finish(uint64_t) {
   features_ = known_.number_from(kFirstBucket);
 }
 
+void CategoryFeatures::know_all() {
+  known_.know_all();
+  features_ = known_.number_from(kFirstBucket);
+}
+
 void CategoryFeatures::add_tensors(const std::string& prefix, std::vector<Tensor>& tensors) const {
   tensors.push_back(known_.as_tensor(prefix + "known"));
 }

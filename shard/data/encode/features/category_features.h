@@ -22,6 +22,7 @@ class CategoryFeatures : public ColumnFeatures {
 
   void count(const CellReader& cells, uint64_t record) override;
   void finish(uint64_t records) override;
+  void know_all() override;
   void add_tensors(const std::string& prefix, std::vector<Tensor>& tensors) const override;
   void restore(const SafetensorsFile& state, const std::string& prefix) override;
   uint32_t features() const override { return features_; }

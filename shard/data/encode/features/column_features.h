@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "shard/data/read/cells.h"
 #include "shard/format/safetensors.h"
 
@@ -47,9 +48,14 @@ class ColumnFeatures {
   virtual void count(const CellReader& cells, uint64_t record) = 0;
   virtual void finish(uint64_t records) = 0;
 
+  // Instead of fitting: all features that hashing can give. UsageError if only data tells which there are.
+  virtual void know_all() {
+    throw UsageError("numbers and dates become features by the values that data has; give data to fit them on, or ignore these columns");
+  }
+
   // As tensors whose names begin with `prefix`; they live as long as this.
   virtual void add_tensors(const std::string& prefix, std::vector<Tensor>& tensors) const = 0;
-  // Instead of fitting. FormatError if the state is damaged.
+  // As well instead of fitting. FormatError if the state is damaged.
   virtual void restore(const SafetensorsFile& state, const std::string& prefix) = 0;
 
   // The rest needs a fitted or restored object.

@@ -9,6 +9,11 @@ void KnownBuckets::finish(uint32_t min_count) {
   counts_ = {};
 }
 
+void KnownBuckets::know_all() {
+  known_.assign((size_t{buckets_} + 7) / 8, 0xff);
+  if (buckets_ % 8 != 0) known_.back() = static_cast<uint8_t>((1 << buckets_ % 8) - 1);
+}
+
 void KnownBuckets::restore(const SafetensorsFile& state, const std::string& name) {
   const auto known = state.values<uint8_t>(name, {(uint64_t{buckets_} + 7) / 8});
   known_.assign(known.begin(), known.end());

@@ -25,6 +25,7 @@ class KnownBuckets {
     counts_[bucket].add(record);
   }
   void finish(uint32_t min_count);
+  void know_all();  // instead of fitting
 
   // known U8 [(buckets + 7) / 8]: bit b % 8 of byte b / 8 says whether bucket b is known.
   Tensor as_tensor(const std::string& name) const { return tensor(name, {known_.size()}, known_); }

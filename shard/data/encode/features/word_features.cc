@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "base/array/padding.h"
 #include "base/array/prefetch.h"
@@ -47,6 +48,14 @@ void WordFeatures::finish(uint64_t samples) {
       idf_.push_back(static_cast<float>(
           1 + std::log((1 + static_cast<double>(samples)) / (1 + static_cast<double>(counts[bucket].samples)))));
   fitting_.reset();
+  number_buckets();
+}
+
+void WordFeatures::know_all() {
+  if (options_.weight == TextWeight::kTfIdf)
+    throw UsageError("text.weight = \"tfidf\" counts in how many samples words occur, so it needs data to be fitted on: take \"tf\"");
+  buckets_.resize(options_.buckets);
+  std::iota(buckets_.begin(), buckets_.end(), 0u);
   number_buckets();
 }
 

@@ -29,6 +29,8 @@ class WordFeatures {
   // Fitting: the words of each sample, numbered from 1, and then the end.
   void count(std::span<const std::string_view> words, uint64_t sample);
   void finish(uint64_t samples);
+  // Instead of fitting: each bucket is a feature. UsageError with weights that depend on how often words occur.
+  void know_all();
 
   void add_tensors(const std::string& prefix, std::vector<Tensor>& tensors) const;
   void restore(const SafetensorsFile& state, const std::string& prefix);
@@ -85,6 +87,7 @@ class WordColumns : public ColumnFeatures {
 
   void count(const CellReader& cells, uint64_t record) override;
   void finish(uint64_t records) override { words_.finish(records); }
+  void know_all() override { words_.know_all(); }
   void add_tensors(const std::string& prefix, std::vector<Tensor>& tensors) const override {
     words_.add_tensors(prefix, tensors);
   }

@@ -57,6 +57,32 @@ std::vector<OwnedSample> encode(const Encoding& options, const std::string& text
   return read(*fit(options, text), text);
 }
 
+TEST(HashedColumns, KnowAllWordsAndValues) {
+  const auto options = [](const std::string& columns) {
+    return parse_encoding("[data]\nformat = 'columns'\n[text]\nbuckets = 100\n[table]\nhash_features = 50\n[columns]\n" + columns, "test");
+  };
+  const std::vector<std::string> labels = {"tea", "cars"};
+  const Encoding known = options("title = 'text'\nshop = 'category'\nproduct = 'target'\n");
+  const auto encoder = hashed_encoder(known, labels);
+  EXPECT_EQ(restore_encoder(encoder->state(), "test")->state(), encoder->state());
+  const std::string table = "title,shop,product\ngreen leaves,east,tea\nfour wheels,west,cars\ngreen leaves,east,none\n";
+  const auto reader = encoder->open(lines_of(table));
+  EXPECT_EQ(reader->features(), 100u + 50u + 2u) << "a value that is missing or rare has a feature";
+  std::vector<OwnedSample> samples;
+  for (Sample sample; reader->next(sample);) samples.emplace_back(sample);
+  ASSERT_THAT(samples, SizeIs(3));
+  EXPECT_EQ(reader->unknown_labels(), 1u);
+  EXPECT_EQ(samples[0].features, samples[2].features);
+  EXPECT_THAT(samples[0].labels, ElementsAre(0));
+  EXPECT_THAT(samples[1].labels, ElementsAre(1));
+  // What is fitted has the same values, of the features that it knows.
+  const auto fitted = read(*fit(known, table), table);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(fitted[i].values, samples[i].values) << i;
+  for (const char* other : {"price = 'number'\nproduct = 'target'\n", "day = 'date'\nproduct = 'target'\n", "n = 'category'\nbought = 'label'\n",
+                            "user = 'entity'\nmoment = 'time'\nproduct = 'target'\n"})
+    EXPECT_THROW(hashed_encoder(options(other), labels), UsageError) << other;
+}
+
 TEST(TableColumns, ValuesOfCategoriesAreFeatures) {
   const auto samples = encode(options_of({"label:y", "cat:a,b"}), "1,x,x\n0,x,\n0,z,x\n");
   ASSERT_THAT(samples, SizeIs(3));

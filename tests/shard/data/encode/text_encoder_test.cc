@@ -75,6 +75,29 @@ std::vector<uint32_t> ngrams(const Encoding& options, const std::vector<std::str
   return buckets;
 }
 
+// Whoever reads a text with it reads words alike, whatever other words the text has.
+TEST(HashedText, KnowsAllWordsAndTheLabelsThatAreListed) {
+  const Encoding options = text_options("[text]\nbuckets = 64\nmin_count = 7\n");
+  const std::vector<std::string> labels = {"b", "a"};
+  const auto encoder = hashed_encoder(options, labels);
+  const std::vector<std::byte> state = encoder->state();
+  EXPECT_EQ(label_names(state, "test"), labels);
+  const auto restored = restore_encoder(state, "test");
+  EXPECT_EQ(restored->state(), state);
+  const auto reader = restored->open(text_lines("__label__a new words\n__label__b __label__c words\n"));
+  EXPECT_EQ(reader->features(), 64u);
+  EXPECT_EQ(reader->labels(), 2u);
+  std::vector<uint32_t> first = ngrams(options, {"new", "words"});
+  std::ranges::sort(first);
+  Sample sample;
+  ASSERT_TRUE(reader->next(sample));
+  EXPECT_EQ(OwnedSample(sample), OwnedSample(first, {1, 1}, {1}));
+  ASSERT_TRUE(reader->next(sample));
+  EXPECT_EQ(OwnedSample(sample), OwnedSample(ngrams(options, {"words"}), {1}, {0}));
+  EXPECT_EQ(reader->unknown_labels(), 1u);
+  EXPECT_THROW(hashed_encoder(text_options("[text]\nweight = \"tfidf\"\n"), labels), UsageError);
+}
+
 TEST(LabelledText, LabelsStandAnywhere) {
   EXPECT_EQ(
       read_text(text_options(), "__label__a one two\nthree __label__b\t four __label__a\r\n\n__label__c"),
