@@ -56,7 +56,6 @@
 #include <vector>
 
 #include "base/parallel/thread_scratch.h"
-#include "base/rng.h"
 #include "comm/codec/codec.h"
 #include "node_agent/replicas/gaussian_noise.h"
 #include "node_agent/replicas/rank_grid.h"
@@ -120,14 +119,17 @@ class ReplicaSync {
 
   RowSet updated_rows();
   float accepted(size_t replica, const float* change, size_t cols, float bias);
-  void use_mean(size_t m, size_t row, float* mean, float bias, Rng rng);
+  void use_mean(size_t m, size_t row, float* mean, float bias, uint64_t step);
   void read_change(const Copy& copy, size_t row, float* out);
   void take_agreed();
   std::vector<RowSet> one_of_each(std::vector<RowSet> sets) const;
   void average_vectors(RankGrid& grid, uint64_t step, std::span<const std::span<float>> vectors);
   void average_scales(RankGrid& grid, uint64_t step, bool with_state);
   void average_query_means(RankGrid& grid, uint64_t step);
+  // Of masked sums (masked_sync.cc).
   bool average_masked(RankGrid& grid, uint64_t step, bool stop);
+  void average_masked(RankGrid& grid, uint64_t step, std::span<const std::span<float>> vectors);
+  void synchronise_masked_state(RankGrid& grid, uint64_t step);
   void begin_state_anew();
 
   shard::Network& network_;
