@@ -8,7 +8,7 @@ Each owner has a namespace and a link of its own. All have the same network, bat
 is quickstart's network in PyTorch), and are evaluated every --evaluate-every rounds. Seconds are those of steps and rounds, without
 evaluations. Bytes are what all owners have sent and received, as their links count them, until they reached the P@1: of Modelet with all that
 its pool says meanwhile. --python runs Flower and needs what ../baselines/requirements-flower.txt says.
-Exit codes: 0 all reached it and the bounds of issue 47 hold (a tenth of Flower's bytes with rows, a third with sums, fewer seconds), 1 not,
+Exit codes: 0 all reached it and the bounds hold (a tenth of Flower's bytes with rows, a third with sums, fewer seconds), 1 not,
 77 this machine cannot run a cluster.
 """
 

@@ -55,7 +55,7 @@ class ColumnFeatures {
 
   // As tensors whose names begin with `prefix`; they live as long as this.
   virtual void add_tensors(const std::string& prefix, std::vector<Tensor>& tensors) const = 0;
-  // As well instead of fitting. FormatError if the state is damaged.
+  // Also instead of fitting. FormatError if the state is damaged.
   virtual void restore(const SafetensorsFile& state, const std::string& prefix) = 0;
 
   // The rest needs a fitted or restored object.
